@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "core/engine/engine.h"
 #include "core/error.h"
 #include "core/rows/pooling.h"
@@ -246,6 +248,33 @@ TEST_CASE("embed goes on where it was stopped, and gives the same bytes") {
   check_fails(command + folder.file("in.txt"), 2, "the input");
 }
 
+TEST_CASE("embed does not go on with other settings, nor beside another process") {
+  const Folder folder;
+  const std::string model = folder.file("m.gguf"), out = folder.file("out.npy");
+  REQUIRE(shell("sluice synth tiny-qwen3 " + model + " --quant Q8_0").status == 0);
+  std::ofstream(folder.file("in.txt")) << "the water and the night and the old city\nwar\n";
+  const std::string command =
+      "sluice embed " + model + " -f " + folder.file("in.txt") + " --quiet -o " + out;
+  REQUIRE(shell(command + " --window 12 --sinks 2").status == 0);
+  for (const char* other : {"", " --window 11 --sinks 2", " --window 12 --sinks 3"}) {
+    check_fails(command + other, 2, "was begun with other settings");
+  }
+  // The same bytes under another name are other texts.
+  fs::copy_file(folder.file("in.txt"), folder.file("in.jsonl"));
+  check_fails("sluice embed " + model + " -f " + folder.file("in.jsonl") + " --quiet -o " + out +
+                  " --window 12 --sinks 2",
+              2, "the form of the texts");
+  const std::string whole = content(out);
+  base::Descriptor writer(::open(out.c_str(), O_RDWR | O_CLOEXEC));
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  REQUIRE(::fcntl(writer.number(), F_OFD_SETLK, &lock) == 0);
+  check_fails(command + " --restart", 2, "another process is writing");
+  CHECK(content(out) == whole);
+  writer = {};
+  CHECK(shell(command + " --restart").status == 0);
+}
+
 TEST_CASE("a row that cannot be computed is an error of its own") {
   const Folder folder;
   const fs::path path = make_tiny(folder, "bert", "f32");
@@ -302,6 +331,38 @@ TEST_CASE("rerank prints the best text first") {
         std::string::npos);
   check_fails("sluice embed '" + path.string() + "' -f " + folder.file("in.txt"), 2,
               "sluice rerank");
+}
+
+TEST_CASE("rerank reads a long file in blocks, within its memory") {
+  const Folder folder;
+  const std::string model = folder.file("m.gguf");
+  REQUIRE(shell("sluice synth tiny-bert-scores " + model + " --quant Q8_0").status == 0);
+  const std::string command =
+      "sluice rerank " + model + " --query 'who?' --quiet -f " + folder.file("in.txt");
+  // More than a block. Each score is that of its text alone, and equal scores keep their order.
+  std::ofstream texts(folder.file("in.txt"));
+  for (int i = 0; i < 600; ++i) texts << "text " << i % 3 << "\n\n";
+  texts.close();
+  const Result all = shell(command + " --json");
+  REQUIRE(all.status == 0);
+  const nlohmann::json results = nlohmann::json::parse(all.output)["results"];
+  REQUIRE(results.size() == 600);
+  for (std::size_t i = 0; i < 600; ++i) {
+    CHECK(results[i]["line"].get<int>() == 2 * results[i]["index"].get<int>() + 1);
+    if (i % 200 == 0) continue;
+    CHECK(results[i]["relevance_score"] == results[i - 1]["relevance_score"]);
+    CHECK(results[i]["index"].get<int>() == results[i - 1]["index"].get<int>() + 3);
+  }
+  std::ofstream(folder.file("in.txt")) << "text " << results[400]["index"].get<int>() % 3 << "\n";
+  const nlohmann::json alone = nlohmann::json::parse(shell(command + " --json").output);
+  CHECK(alone["results"][0]["relevance_score"] == results[400]["relevance_score"]);
+  // All rows are looked at before one is computed, and are not held together for that.
+  if (base::is_sanitized) return;
+  texts.open(folder.file("in.txt"));
+  for (int i = 0; i < 200'000; ++i) texts << "x\n";
+  for (int i = 0; i < 2500; ++i) texts << "word ";
+  texts.close();
+  check_fails("ulimit -d 100000; " + command, 2, "line 200001: ");
 }
 
 TEST_CASE("an encoder says what it does not do") {

@@ -1,6 +1,7 @@
 #include "core/cli/embed.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -107,8 +108,10 @@ class VectorMaker {
 };
 
 std::unique_ptr<engine::Engine> open_text_engine(const CommonOptions& common,
-                                                 std::uint32_t parallel, std::uint64_t text_bytes) {
+                                                 std::uint32_t parallel, std::uint64_t text_bytes,
+                                                 std::uint64_t result_bytes = 0) {
   engine::EngineOptions options = options_of_texts(common, parallel, text_bytes);
+  options.caller_bytes += result_bytes;
   options.stop_check = throw_if_interrupted;
   return open_engine(common, options);
 }
@@ -126,6 +129,17 @@ bool is_json(const std::filesystem::path& file) {
   return file.extension() == ".jsonl" || file.extension() == ".json";
 }
 
+// The end of the block that begins with row `first`. `more_bytes`: of each row, besides its line.
+std::uint64_t block_end(const batch::Input& input, std::uint64_t first, std::uint64_t more_bytes) {
+  std::uint64_t bytes = 0;
+  std::uint64_t row = first;
+  for (; row <= input.rows() && row - first < block_rows; ++row) {
+    bytes += input.row_bytes(row) + more_bytes;
+    if (bytes > block_bytes_max && row != first) break;
+  }
+  return row;
+}
+
 // The rows of a block, one after the other.
 class EmbedRun {
  public:
@@ -137,14 +151,10 @@ class EmbedRun {
 
   // The vectors of rows from `first` on, as many as make a block.
   std::vector<RowVector> block(std::uint64_t first) {
-    std::vector<RowVector> vectors;
+    const std::uint64_t end = block_end(input_, first, 0);
+    std::vector<RowVector> vectors(end - first);
     std::vector<rows::Task> tasks;
-    std::uint64_t bytes = 0;
-    for (std::uint64_t row = first; row <= input_.rows() && vectors.size() < block_rows; ++row) {
-      bytes += input_.row_bytes(row);
-      if (bytes > block_bytes_max && !vectors.empty()) break;
-      add(row, vectors.emplace_back(), tasks);
-    }
+    for (std::uint64_t row = first; row != end; ++row) add(row, vectors[row - first], tasks);
     maker_.run(std::move(tasks), [&](const rows::Task& task, const rows::Outcome& outcome) {
       RowVector& vector = vectors[task.row - first];
       if (outcome.end != rows::Outcome::End::completed)
@@ -186,13 +196,108 @@ class EmbedRun {
   std::uint64_t tokens_ = 0, errors_ = 0;
 };
 
+// The rows in blocks, so that only their scores are held together.
+class RerankRun {
+ public:
+  static constexpr std::uint64_t bytes_per_row = sizeof(float) + sizeof(std::uint32_t);
+
+  RerankRun(const RerankOptions& options, const batch::Input& input, engine::Engine& engine)
+      : options_(options),
+        input_(input),
+        maker_(engine, options.parallel),
+        pair_(engine.tokenizer(), engine.facts().rerank_template),
+        scores_(input.rows()) {}
+
+  std::uint64_t tokens() const { return tokens_; }
+
+  // Throws UsageError when a row cannot be computed, so that none is found after hours.
+  void check() const {
+    for (std::uint64_t row = 1; row <= input_.rows(); ++row) {
+      throw_if_interrupted();
+      make(row);
+    }
+  }
+
+  void compute() {
+    Progress progress(options_.common.quiet);
+    for (std::uint64_t first = 1; first <= input_.rows();) {
+      progress.show(fmt::format("rerank: {} of {} texts", first - 1, input_.rows()));
+      const std::uint64_t end = block_end(input_, first, options_.query.size());
+      std::vector<rows::Task> tasks;
+      for (; first != end; ++first) tasks.push_back(make(first));
+      maker_.run(std::move(tasks), [&](const rows::Task& task, const rows::Outcome& outcome) {
+        if (outcome.end != rows::Outcome::End::completed) throw UsageError(outcome.problem);
+        scores_[task.row - 1] = outcome.completion.embedding.front();
+        tokens_ += outcome.completion.prompt_tokens;
+      });
+    }
+    progress.clear();
+  }
+
+  // The best first. Returns false when the reader of the output has gone away.
+  bool print() const {
+    const std::vector<std::uint32_t> order = best_first();
+    if (options_.json && !write_output("{\n  \"results\": [")) return false;
+    for (std::size_t place = 0; place < order.size(); ++place) {
+      if (!print_row(order[place], place == 0)) return false;
+    }
+    return !options_.json ||
+           write_output(fmt::format("\n  ],\n  \"prompt_tokens\": {}\n}}\n", tokens_));
+  }
+
+ private:
+  rows::Task make(std::uint64_t row) const {
+    auto made = maker_.make(pair_.encode(options_.query, input_.read(row)), row);
+    if (const auto* refused = std::get_if<rows::RefusedRow>(&made)) {
+      throw UsageError(fmt::format("{}: line {}: {}", options_.file.string(),
+                                   input_.line_number(row), refused->reason));
+    }
+    return std::get<rows::Task>(std::move(made));
+  }
+
+  // What is not a number comes last.
+  std::vector<std::uint32_t> best_first() const {
+    std::vector<std::uint32_t> order(scores_.size());
+    std::iota(order.begin(), order.end(), 0U);
+    std::ranges::sort(order, [&](std::uint32_t a, std::uint32_t b) {
+      constexpr float least = -std::numeric_limits<float>::infinity();
+      const float of_a = std::isnan(scores_[a]) ? least : scores_[a];
+      const float of_b = std::isnan(scores_[b]) ? least : scores_[b];
+      return of_a != of_b ? of_a > of_b : a < b;
+    });
+    if (options_.top != 0 && options_.top < order.size()) order.resize(options_.top);
+    return order;
+  }
+
+  bool print_row(std::uint32_t i, bool is_first) const {
+    const std::uint64_t line = input_.line_number(i + 1U);
+    if (!options_.json) {
+      return write_output(fmt::format("{}\t{}\t{}\n", scores_[i], line, input_.read(i + 1U)));
+    }
+    return write_output(fmt::format(
+        "{}\n    {{\n      \"index\": {},\n      \"line\": {},\n      \"relevance_score\": {}\n"
+        "    }}",
+        is_first ? "" : ",", i, line, nlohmann::ordered_json(scores_[i]).dump()));
+  }
+
+  const RerankOptions& options_;
+  const batch::Input& input_;
+  VectorMaker maker_;
+  rows::PairPrompt pair_;
+  std::vector<float> scores_;
+  std::uint64_t tokens_ = 0;
+};
+
 batch::JobState state_of(const EmbedOptions& options, const batch::Input& input) {
   batch::JobState state{input.bytes(), input.digest(), input.rows(), {}, {}};
   state.settings = {
       {"the version of sluice", SLUICE_VERSION},
       {"the model", engine::model_key(gguf::Model::open(options.common.model)).text()},
       {"--ctx", options.common.context},
-      {"--kv", options.common.kv}};
+      {"--window", options.common.window},
+      {"--sinks", settled_sinks(options.common)},
+      {"--kv", options.common.kv},
+      {"the form of the texts", is_json(options.file) ? "JSON" : "lines"}};
   return state;
 }
 
@@ -332,50 +437,23 @@ int run_rerank(const RerankOptions& options) {
   const InterruptGuard guard;
   const batch::Input input(options.file, check_interrupt);
   require_rows(input, options.file);
-  std::unique_ptr<engine::Engine> engine =
-      open_text_engine(options.common, options.parallel, input.bytes());
+  std::unique_ptr<engine::Engine> engine = open_text_engine(
+      options.common, options.parallel, block_rows * (input.row_bytes() + options.query.size()),
+      input.rows() * RerankRun::bytes_per_row);
   if (!engine->facts().makes_scores) {
     throw UsageError("the model is no reranker: it has no tensor 'cls.output.weight'");
   }
-  VectorMaker maker(*engine, options.parallel);
-  const rows::PairPrompt pair(engine->tokenizer(), engine->facts().rerank_template);
-  std::vector<rows::Task> tasks;
-  for (std::uint64_t row = 1; row <= input.rows(); ++row) {
-    auto made = maker.make(pair.encode(options.query, input.read(row)), row);
-    if (const auto* refused = std::get_if<rows::RefusedRow>(&made)) {
-      throw UsageError(fmt::format("{}: line {}: {}", options.file.string(), input.line_number(row),
-                                   refused->reason));
-    }
-    tasks.push_back(std::get<rows::Task>(std::move(made)));
-  }
-  std::vector<float> scores(input.rows());
-  std::uint64_t tokens = 0;
+  RerankRun run(options, input, *engine);
+  run.check();
   const Stopwatch stopwatch;
-  maker.run(std::move(tasks), [&](const rows::Task& task, const rows::Outcome& outcome) {
-    if (outcome.end != rows::Outcome::End::completed) throw UsageError(outcome.problem);
-    scores[task.row - 1] = outcome.completion.embedding.front();
-    tokens += outcome.completion.prompt_tokens;
-  });
+  run.compute();
   const double seconds = stopwatch.seconds();
-  std::vector<std::uint64_t> order(scores.size());
-  std::iota(order.begin(), order.end(), std::uint64_t{0});
-  std::ranges::stable_sort(order, std::greater<>(), [&](std::uint64_t i) { return scores[i]; });
-  if (options.top != 0 && options.top < order.size()) order.resize(options.top);
-  nlohmann::ordered_json results = nlohmann::ordered_json::array();
-  for (const std::uint64_t i : order) {
-    const std::uint64_t line = input.line_number(i + 1);
-    if (options.json) {
-      results.push_back({{"index", i}, {"line", line}, {"relevance_score", scores[i]}});
-    } else if (!write_output(fmt::format("{}\t{}\t{}\n", scores[i], line, input.read(i + 1)))) {
-      return 0;
-    }
-  }
-  if (options.json) write_output(json_text({{"results", results}, {"prompt_tokens", tokens}}));
+  if (!run.print()) return 0;
   const RunRecord record(*engine);
   engine.reset();
   watch.write_report(
       options.common, record,
-      {.prefill_tokens_per_s = rate(tokens, seconds), .decode_tokens_per_s = std::nullopt});
+      {.prefill_tokens_per_s = rate(run.tokens(), seconds), .decode_tokens_per_s = std::nullopt});
   return 0;
 }
 

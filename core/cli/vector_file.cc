@@ -55,6 +55,8 @@ VectorFile::VectorFile(const std::filesystem::path& path, const batch::JobState&
     throw UsageError(
         fmt::format("{} is no regular file: name one with -o, or leave -o out", path_.string()));
   }
+  lock();
+  if (::fstat(file_.number(), &found) != 0) fail();  // another process may have written meanwhile
   if (restarts || found.st_size == 0) {
     begin(state);
     return;
@@ -73,6 +75,16 @@ VectorFile::VectorFile(const std::filesystem::path& path, const batch::JobState&
   }
   bytes_ = static_cast<std::uint64_t>(found.st_size);
   find_rows();
+}
+
+// The lock lasts until the file is closed.
+void VectorFile::lock() const {
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  if (::fcntl(file_.number(), F_OFD_SETLK, &whole) == 0) return;
+  if (errno != EAGAIN && errno != EACCES) fail();
+  throw UsageError(fmt::format("another process is writing {}: wait for it, or name another output",
+                               path_.string()));
 }
 
 void VectorFile::begin(const batch::JobState& state) {

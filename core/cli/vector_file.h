@@ -28,8 +28,8 @@ struct RowVector {
 class VectorFile {
  public:
   // Opens the output and finds the rows that it has. `numbers`: of a vector. Throws UsageError when
-  // the file was begun with other settings or another input, and when something else wrote it;
-  // `restarts` deletes what it has.
+  // the file was begun with other settings or another input, when something else wrote it, and when
+  // another process is writing it; `restarts` deletes what it has.
   VectorFile(const std::filesystem::path& path, const batch::JobState& state, std::size_t numbers,
              bool restarts);
 
@@ -41,6 +41,7 @@ class VectorFile {
  private:
   bool is_array() const { return path_.extension() == ".npy"; }
   std::string array_header(std::uint64_t rows) const;
+  void lock() const;
   void find_rows();
   void begin(const batch::JobState& state);
   void write(std::string_view bytes);
