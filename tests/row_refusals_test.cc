@@ -320,6 +320,21 @@ TEST_CASE("who knows the model refuses the rest, in one line") {
   CHECK(refusal("{" + few + R"("prompt":"123456789"})", tokenizer) ==
         "prompt_too_long: 10 prompt tokens and 1 new ones need more than the 10 positions of a "
         "sequence: behind this prompt there is room for 0 (--ctx, --truncate)");
+  for (const auto& [text, reason] :
+       {std::pair(long_text, "the prompt of 41 bytes needs more than"),
+        std::pair(std::string("123456789"), "10 prompt tokens leave no room in")}) {
+    RowDefaults all;
+    all.shortens = true;
+    const auto made =
+        TaskMaker(tokenizer, options)
+            .make(parse_row(R"({"max_tokens":-1,"prompt":")" + text + "\"}", 1, all), 1);
+    CHECK(std::get<RefusedRow>(made).reason ==
+          std::string(reason) + " the 10 positions of a sequence (--ctx, --truncate)");
+  }
+  const auto tokens = TaskMaker(tokenizer, options)
+                          .make_embedding(std::vector<Token>(11, 1), "alias", 1, Pooling::mean);
+  CHECK(std::get<RefusedRow>(tokens).reason ==
+        "11 tokens are more than the 10 positions of a sequence (--ctx, --truncate)");
   const auto embedding =
       TaskMaker(tokenizer, options).make_embedding(long_text, "alias", 1, Pooling::mean);
   CHECK(std::get<RefusedRow>(embedding).reason ==

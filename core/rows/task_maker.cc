@@ -153,7 +153,7 @@ std::variant<Task, RefusedRow> TaskMaker::make(ParsedRow parsed, std::uint64_t r
     }
     const bool may_shorten = options_.shortens_default && request.is_default_tokens_max;
     if (may_shorten || options_.defaults.shortens) shorten(task);
-    fit(task, conversation != nullptr);
+    fit(task, request, conversation != nullptr);
     set_guide(request, form, answer, task);
     task.prediction = tokenize_prediction(request.prediction, task.tokens_max);
     task.prompt.shrink_to_fit();  // the task may wait and run for long
@@ -290,7 +290,8 @@ std::vector<Token> TaskMaker::tokenize(const Request& request) const {
   const Prompt& prompt = request.prompt;
   std::vector<Token> tokens;
   if (const auto* text = std::get_if<std::string>(&prompt)) {
-    tokens = tokenize_text(*text, request.tokens_max, request.wants_vector);
+    const std::uint32_t wanted = request.wants_all_tokens ? 0 : request.tokens_max;
+    tokens = tokenize_text(*text, wanted, request.wants_vector);
   } else if (const auto* ids = std::get_if<std::vector<Token>>(&prompt)) {
     tokens = *ids;
   }
@@ -309,8 +310,9 @@ std::vector<Token> TaskMaker::tokenize_text(const std::string& text, std::uint32
   if (text.size() <= bytes_max) return tokenizer_.encode(text, encoding);
   if (options_.truncate == Truncate::no) {
     const std::string needing =
-        adds_end
-            ? fmt::format("the text of {} bytes needs", text.size())
+        adds_end ? fmt::format("the text of {} bytes needs", text.size())
+        : tokens_max == 0
+            ? fmt::format("the prompt of {} bytes needs", text.size())
             : fmt::format("the prompt of {} bytes and {} new tokens need", text.size(), tokens_max);
     throw Refusal{too_long, fmt::format("{} more than the {} positions of a sequence ({})", needing,
                                         options_.positions_max, options_.remedy)};
@@ -335,19 +337,31 @@ void TaskMaker::shorten(Task& task) const {
   task.tokens_min = std::min(task.tokens_min, task.tokens_max);
 }
 
-void TaskMaker::fit(Task& task, bool is_conversation) const {
+// Why a prompt and the tokens that are wanted behind it do not fit.
+std::string TaskMaker::no_room(const Task& task, const Request& request) const {
+  const std::uint64_t prompt = task.prompt.size(), positions = limit_of(options_.positions_max);
+  const std::string sequence = fmt::format("the {} positions of a sequence", positions);
+  if (request.wants_vector) {
+    return fmt::format("{} tokens are more than {} ({})", prompt, sequence, options_.remedy);
+  }
+  if (request.wants_all_tokens) {
+    return fmt::format("{} prompt tokens leave no room in {} ({})", prompt, sequence,
+                       options_.remedy);
+  }
+  return fmt::format(
+      "{} prompt tokens and {} new ones need more than {}: behind this prompt there is room for {} "
+      "({})",
+      prompt, task.tokens_max, sequence, positions - std::min(positions, prompt), options_.remedy);
+}
+
+void TaskMaker::fit(Task& task, const Request& request, bool is_conversation) const {
   const std::uint64_t positions = limit_of(options_.positions_max);
   std::vector<Token>& prompt = task.prompt;
   if (prompt.size() + task.tokens_max <= positions) return;
   const bool may_cut = options_.truncate == Truncate::head ||
                        (options_.truncate == Truncate::tail && !is_conversation);
   if (!may_cut || task.tokens_max + 2 > positions) {
-    throw Refusal{too_long,
-                  fmt::format("{} prompt tokens and {} new ones need more than the {} positions "
-                              "of a sequence: behind this prompt there is room for {} ({})",
-                              prompt.size(), task.tokens_max, positions,
-                              positions - std::min<std::uint64_t>(positions, prompt.size()),
-                              options_.remedy)};
+    throw Refusal{too_long, no_room(task, request)};
   }
   const std::uint64_t excess = prompt.size() + task.tokens_max - positions;
   task.truncated_tokens = excess;

@@ -94,7 +94,8 @@ class TaskMaker {
   std::vector<tokenizer::Token> tokenize_text(const std::string& text, std::uint32_t tokens_max,
                                               bool adds_end) const;
   void shorten(Task& task) const;
-  void fit(Task& task, bool is_conversation) const;
+  std::string no_room(const Task& task, const Request& request) const;
+  void fit(Task& task, const Request& request, bool is_conversation) const;
   void set_guide(const Request& request, const constrain::TextForm& form, const AnswerFacts& answer,
                  Task& task) const;
 
