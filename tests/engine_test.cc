@@ -224,6 +224,22 @@ TEST_CASE("logits are the same bits at every budget and with every reader") {
   }
 }
 
+TEST_CASE("a plan fits exactly where its budget is at least the least") {
+  EngineOptions options = options_for(64);
+  options.budget_bytes = std::uint64_t{1} << 30;
+  const std::uint64_t least =
+      sluice::engine::plan_run(model_file(), options).plan.least_budget_bytes;
+  bool has_fitted = false, has_not_fitted = false;
+  for (std::uint64_t kib = 0; kib <= 4096; kib += 128) {
+    options.budget_bytes = least + (std::uint64_t{1} << 20) - (kib << 10);
+    const auto plan = sluice::engine::plan_run(model_file(), options).plan;
+    INFO("budget " << plan.budget.bytes << ", least " << plan.least_budget_bytes);
+    CHECK(plan.fits() == (plan.least_budget_bytes <= plan.budget.bytes));
+    (plan.fits() ? has_fitted : has_not_fitted) = true;
+  }
+  CHECK((has_fitted && has_not_fitted));
+}
+
 TEST_CASE("a budget that cannot be met is refused with the least that can") {
   EngineOptions options = options_for(64);
   options.budget_bytes = 1 << 20;

@@ -98,6 +98,9 @@ class Planner {
     if (chooses_context()) grow(out, shape);
     if (shape.cache_positions != 0) widen(out, shape);
     plan.least_budget_bytes = least_budget(out);
+    // It has room for what differs from one process to the next. A plan that fits has shown that
+    // its budget is enough here.
+    if (plan.fits()) plan.least_budget_bytes = std::min(plan.least_budget_bytes, budget_.bytes);
     return out;
   }
 
