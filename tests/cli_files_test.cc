@@ -55,6 +55,15 @@ TEST_CASE("an output without a name is refused as such") {
   const std::string model = make_model(folder);
   check_fails("sluice quantize " + model + " '' --quant Q8_0 --force", 2, "name of the output");
   check_fails("sluice synth tiny ''", 2, "name of the output");
+  // A folder is no file, which is found before a run and not behind it.
+  for (const std::string& command :
+       {"run " + model + " -p x -n 1 --report " + folder.path().string(),
+        "synth tiny " + folder.path().string() + " --force"}) {
+    const Result result = shell("sluice " + command);
+    CHECK(result.status == 5);
+    CHECK(result.output.empty());
+    CHECK(result.errors.find("Is a directory") != std::string::npos);
+  }
 }
 
 TEST_CASE("a file that is written to a pipe has no report behind it") {

@@ -125,6 +125,9 @@ void refuse_existing(const fs::path& written, bool may_replace) {
   if (!folder.empty() && fs::status(folder, unknown).type() == fs::file_type::not_found) {
     throw std::system_error(ENOENT, std::generic_category(), "cannot write " + written.string());
   }
+  if (fs::is_directory(written, unknown)) {
+    throw std::system_error(EISDIR, std::generic_category(), "cannot write " + written.string());
+  }
   if (may_replace || !holds_something(written)) return;
   throw UsageError(fmt::format("{} exists: give --force to replace it, or name another output",
                                written.string()));
