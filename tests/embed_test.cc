@@ -264,6 +264,9 @@ TEST_CASE("embed does not go on with other settings, nor beside another process"
   check_fails("sluice embed " + model + " -f " + folder.file("in.jsonl") + " --quiet -o " + out +
                   " --window 12 --sinks 2",
               2, "the form of the texts");
+  fs::rename(folder.file("in.jsonl"), out + ".state");
+  check_fails("sluice embed " + model + " -q -f " + out + ".state -o " + out, 2, "the input");
+  CHECK(content(out + ".state") == content(folder.file("in.txt")));
   const std::string whole = content(out);
   base::Descriptor writer(::open(out.c_str(), O_RDWR | O_CLOEXEC));
   struct flock lock {};
@@ -273,6 +276,18 @@ TEST_CASE("embed does not go on with other settings, nor beside another process"
   CHECK(content(out) == whole);
   writer = {};
   CHECK(shell(command + " --restart").status == 0);
+}
+
+TEST_CASE("the ends of lines and the byte order mark of other systems are no text") {
+  const Folder folder;
+  const std::string model = folder.file("m.gguf");
+  REQUIRE(shell("sluice synth tiny-qwen3 " + model + " --quant Q8_0").status == 0);
+  const std::string command = "sluice embed " + model + " --quiet -f " + folder.file("in.txt");
+  std::ofstream(folder.file("in.txt")) << "the water\n\nwar\n";
+  const Result plain = shell(command);
+  REQUIRE(plain.status == 0);
+  std::ofstream(folder.file("in.txt")) << "\xef\xbb\xbfthe water\r\n\r\nwar\r\n";
+  CHECK(shell(command).output == plain.output);
 }
 
 TEST_CASE("a row that cannot be computed is an error of its own") {

@@ -68,7 +68,8 @@ TextRow parse_row(const std::string& line) {
 rows::TaskOptions options_for(const engine::Engine& engine) {
   rows::TaskOptions options;
   options.positions_max = engine.facts().context;
-  options.remedy = "--ctx";
+  options.remedy =
+      engine.facts().is_encoder ? "--ctx, up to what the model was trained for" : "--ctx";
   return options;
 }
 
@@ -125,6 +126,15 @@ void require_rows(const batch::Input& input, const std::filesystem::path& file) 
   if (input.rows() == 0) throw UsageError(fmt::format("{} has no texts", file.string()));
 }
 
+// A line of text, without what some systems put around it: a carriage return at its end, and a byte
+// order mark before the first.
+std::string text_of_line(const batch::Input& input, std::uint64_t row) {
+  std::string line = input.read(row);
+  if (line.ends_with('\r')) line.pop_back();
+  if (input.line_number(row) == 1 && line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);
+  return line;
+}
+
 bool is_json(const std::filesystem::path& file) {
   return file.extension() == ".jsonl" || file.extension() == ".json";
 }
@@ -169,8 +179,8 @@ class EmbedRun {
  private:
   void add(std::uint64_t row, RowVector& vector, std::vector<rows::Task>& tasks) {
     try {
-      const std::string line = input_.read(row);
-      TextRow text = is_json(options_.file) ? parse_row(line) : TextRow{{}, line};
+      TextRow text = is_json(options_.file) ? parse_row(input_.read(row))
+                                            : TextRow{{}, text_of_line(input_, row)};
       vector.id = std::move(text.id);
       auto made = maker_.make(text.prompt, row);
       if (const auto* refused = std::get_if<rows::RefusedRow>(&made)) {
@@ -247,7 +257,7 @@ class RerankRun {
 
  private:
   rows::Task make(std::uint64_t row) const {
-    auto made = maker_.make(pair_.encode(options_.query, input_.read(row)), row);
+    auto made = maker_.make(pair_.encode(options_.query, text_of_line(input_, row)), row);
     if (const auto* refused = std::get_if<rows::RefusedRow>(&made)) {
       throw UsageError(fmt::format("{}: line {}: {}", options_.file.string(),
                                    input_.line_number(row), refused->reason));
@@ -272,7 +282,8 @@ class RerankRun {
   bool print_row(std::uint32_t i, bool is_first) const {
     const std::uint64_t line = input_.line_number(i + 1U);
     if (!options_.json) {
-      return write_output(fmt::format("{}\t{}\t{}\n", scores_[i], line, input_.read(i + 1U)));
+      return write_output(
+          fmt::format("{}\t{}\t{}\n", scores_[i], line, text_of_line(input_, i + 1U)));
     }
     return write_output(fmt::format(
         "{}\n    {{\n      \"index\": {},\n      \"line\": {},\n      \"relevance_score\": {}\n"
@@ -355,7 +366,10 @@ int run_embed(const EmbedOptions& options) {
                  .has_temporary = is_copied(options.file)});
   if (has_file) {
     refuse_files_of_model(options.output, options.common.model);
-    if (options.file != "-") refuse_same_file(options.output, options.file, "the input");
+    if (options.file != "-") {
+      refuse_same_file(options.output, options.file, "the input");
+      refuse_same_file(batch::state_path(options.output), options.file, "the input");
+    }
   }
   const RunWatch watch;
   const InterruptGuard guard;
