@@ -394,6 +394,15 @@ TEST_CASE("a configuration file gives what the command line does not") {
   CHECK(result.errors.empty());
   CHECK(result.output == shell(run + "--temp 0 -n 6").output);
   CHECK(shell(run + "-n 3 --config " + config).output == shell(run + "--temp 0 -n 3").output);
+  // What stands in the command's section goes before what holds for all, and a section that no
+  // command has is a mistake.
+  write(config, "\xef\xbb\xbftokens-max = 2\ntemp = 0\nquiet = true\n[run]\ntokens-max = 6\n");
+  CHECK(shell(run + "--config " + config).output == shell(run + "--temp 0 -n 6").output);
+  CHECK(shell(run + "-n 3 --config " + config).output == shell(run + "--temp 0 -n 3").output);
+  for (const char* section : {"rnu", "run.more"}) {
+    write(config, std::string("[") + section + "]\nquiet = true\n");
+    check_fails(run + "--config " + config, 2, std::string("[") + section + "]");
+  }
   write(config, "colour = red\n");
   check_fails(run + "--config " + config, 2, "colour");
   write(config, "temp = -4\n");
@@ -551,6 +560,18 @@ TEST_CASE("bench measures each prompt with each length, and prints them in sever
   check_fails(bench + "--format csv --json", 2, "excludes");
   check_fails("sluice bench m -p 0,x -n 1", 2, "x");
   check_fails("sluice bench m -p 0 -n 0,0", 2, "-p and -n");
+}
+
+TEST_CASE("an option that would do nothing is refused") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  for (const char* command : {"run --speculate off -p x", "bench", "plan --speculate off"}) {
+    check_fails("sluice " + std::string(command) + " --draft-max 3 -m " + model, 2, "--draft-max");
+  }
+  const std::string run = "sluice run " + model + " -q -p x -n 1 --temp 0 ";
+  CHECK(shell(run + "--draft-max 3").status == 0);
+  check_fails(run + "--trace-experts " + folder.file("trace"), 2, "has no experts");
+  CHECK_FALSE(fs::exists(folder.file("trace")));
 }
 
 TEST_CASE("the experts of a run are reported, and traced token by token") {

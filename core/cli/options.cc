@@ -27,6 +27,7 @@
 #include "core/model/hyper_parameters.h"
 #include "core/sampling/text_stream.h"
 #include "core/text/lower_case.h"
+#include "core/text/quoted.h"
 
 namespace sluice::cli {
 namespace {
@@ -53,15 +54,33 @@ void apply(CLI::App& command, const CLI::ConfigItem& item, const std::string& fi
   option->run_callback();
 }
 
-// Keys before the first section, and those in the section named like the command, apply; other
-// sections are skipped. (CLI11's own --config knows only the main program's file.)
+bool has_command(const CLI::App& program, const std::string& name) {
+  const auto is_named = [&](const CLI::App* command) { return command->get_name() == name; };
+  return !program.get_subcommands(is_named).empty();
+}
+
+// Applies the keys in the section named like the command, then those before the first section; a
+// key that has its value keeps it. Sections of other commands are skipped. (CLI11's own --config
+// knows only the main program's file.)
 void apply_config(CLI::App& command, const std::string& file) {
-  std::istringstream text(read_text(file));
-  for (const CLI::ConfigItem& item : command.get_config_formatter()->from_config(text)) {
-    const bool marks_a_section = item.name == "++" || item.name == "--";
-    const bool is_for_this_command =
-        item.parents.empty() || (item.parents.size() == 1 && item.parents[0] == command.get_name());
-    if (!marks_a_section && is_for_this_command) apply(command, item, file);
+  std::string text = read_text(file);
+  if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);  // the byte order mark of some editors
+  std::istringstream lines(text);
+  const std::vector<CLI::ConfigItem> items = command.get_config_formatter()->from_config(lines);
+  const auto is_key = [](const CLI::ConfigItem& item) {
+    return item.name != "++" && item.name != "--";  // these mark where a section begins and ends
+  };
+  for (const CLI::ConfigItem& item : items) {
+    if (item.parents.empty()) continue;
+    const std::string section = fmt::format("{}", fmt::join(item.parents, "."));
+    if (!has_command(*command.get_parent(), section)) {
+      throw UsageError(fmt::format("{}: section [{}]: there is no such command", file,
+                                   text::escaped(section, 100)));
+    }
+    if (is_key(item) && section == command.get_name()) apply(command, item, file);
+  }
+  for (const CLI::ConfigItem& item : items) {
+    if (is_key(item) && item.parents.empty()) apply(command, item, file);
   }
 }
 
@@ -497,7 +516,11 @@ std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
     refuse_files_of_model(common.report, common.model);
     refuse_existing(common.report, common.force || is_report(common.report));
   }
+  if (!planner) planner.emplace(common.model, gguf::ParseOptions{});
   if (!common.trace_experts.empty()) {
+    if (model::Keys(planner->header()).whole_or("expert_count", 0) == 0) {
+      throw UsageError("--trace-experts: the model has no experts: leave it out");
+    }
     refuse_files_of_model(common.trace_experts, common.model);
     refuse_existing(common.trace_experts, common.force || is_expert_trace(common.trace_experts));
     options.expert_watch = trace_experts(common.trace_experts);
@@ -514,7 +537,6 @@ std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
     options.on_change = [](const std::string& line) { remark(line); };
     options.prompt_cache.on_warning = [](const std::string& line) { warn(line); };
   }
-  if (!planner) planner.emplace(common.model, gguf::ParseOptions{});
   const std::string long_context = context_warning(common, planner->header());
   settle_draft_model(common, *planner, options);
   settle_predictor(common.speculate, *planner, options);

@@ -27,6 +27,7 @@ class DraftModel;  // core/cli/draft_model.h
 struct SpeculateOptions {
   std::string mode = "off";
   std::uint32_t draft_max = 7;
+  bool has_draft_max = false;                    // --draft-max is given
   std::shared_ptr<DraftModel> draft_model = {};  // of --draft; null: not given
   bool is_off() const { return mode == "off"; }
 };

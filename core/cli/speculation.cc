@@ -51,6 +51,7 @@ void add_speculate_options(CLI::App& command, CommonOptions& options,
   command
       .add_option("--draft-max", options.speculate.draft_max, "Most guesses for a text in one step")
       ->check(count_between(1, 64))
+      ->each([&options](const std::string&) { options.speculate.has_draft_max = true; })
       ->type_name("N")
       ->capture_default_str()
       ->group("Speculation");
@@ -65,6 +66,9 @@ void plan_draft_model(const SpeculateOptions& speculate, std::uint32_t rows,
   const bool is_needed = speculate.mode == "draft";
   if (is_needed && !speculate.draft_model) {
     throw UsageError("--speculate draft needs a model that guesses: give --draft MODEL");
+  }
+  if (speculate.is_off() && speculate.has_draft_max) {
+    throw UsageError("--draft-max is of no use with --speculate off: give auto, or leave it out");
   }
   if (!speculate.draft_model) return;
   if (!is_needed && speculate.mode != "auto") {
