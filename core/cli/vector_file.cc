@@ -132,18 +132,23 @@ void VectorFile::find_rows() {
   cut(whole);
 }
 
-// An array has a row of "not a number" where there is no vector.
+// An array has a row of "not a number" where there is no vector. Pieces are written as they come:
+// as text, a block of vectors is several times as large.
 void VectorFile::append(std::span<const RowVector> rows) {
+  constexpr std::size_t held_max = std::size_t{1} << 20;
   std::string bytes;
   for (const RowVector& row : rows) {
     ++rows_done_;
-    if (!is_array()) {
+    if (is_array()) {
+      std::vector<float> values = row.values;
+      values.resize(numbers_, std::numeric_limits<float>::quiet_NaN());
+      bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    } else {
       bytes += vector_line(rows_done_, row);
-      continue;
     }
-    std::vector<float> values = row.values;
-    values.resize(numbers_, std::numeric_limits<float>::quiet_NaN());
-    bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    if (bytes.size() < held_max) continue;
+    write(bytes);
+    bytes.clear();
   }
   write(bytes);
   if (::fdatasync(file_.number()) != 0) fail();
