@@ -443,7 +443,7 @@ TEST_CASE("what is wrong with a request is said in OpenAI's form") {
       {"POST", "/v1/embeddings", R"({})", 400, "invalid_request", "input", "missing"},
       {"POST", "/v1/embeddings", R"({"input":[]})", 400, "invalid_request", "input", "empty"},
       {"POST", "/v1/embeddings", R"({"input":"a","dimensions":0})", 400, "invalid_request",
-       "dimensions", "is 0"},
+       "dimensions", "must be from 1"},
       {"POST", "/v1/embeddings", R"({"input":"a","dimensions":99999})", 400, "invalid_request",
        "dimensions", "must"},
       {"POST", "/v1/rerank", R"({"query":"a","documents":["b"]})", 501, "not_supported", "",
@@ -966,13 +966,35 @@ TEST_CASE("texts are ranked by their scores, in the forms of several services") 
   };
   says(R"({"documents":["a"]})", "query");
   says(R"({"query":"a"})", "documents");
-  says(R"({"query":"a","documents":[]})", "documents");
+  says(R"({"query":"a","documents":[]})", "is empty");
+  says(R"({"query":"a","documents":["b"],"texts":["c"]})", "are both given");
   says(R"({"query":"a","documents":"b"})", "documents");
   says(R"({"query":"a","documents":[{"txt":"b"}]})", "text");
   says(R"({"query":7,"documents":["b"]})", "query");
   says(R"({"query":"a","documents":["b"],"top_n":-1})", "top_n");
   says(R"({"query":"a","documents":["b"],"wish":1})", "wish");
   CHECK(server.ask("POST", "/v1/embeddings", R"({"input":"a"})").status == 501);
+}
+
+TEST_CASE("the tasks of a request for scores take their memory before there are more of them") {
+  const ByteTokenizer tokenizer;
+  TaskOptions options;
+  options.positions_max = 10'000;
+  const TaskMaker maker(tokenizer, options);
+  const PairPrompt pair(tokenizer, "{query}: {document}");
+  json body = {{"query", std::string(8000, 'q')}, {"documents", json::array()}};
+  for (int i = 0; i < 2048; ++i) body["documents"].push_back("d");
+  constexpr std::uint64_t one_max = 64'000, most = 1'000'000;  // bytes; all would be 65 MB
+  std::uint64_t last = 0;
+  const auto grow = [&](std::uint64_t bytes) {
+    CHECK(bytes > last);
+    CHECK(bytes - last < one_max);
+    last = bytes;
+    if (bytes > most) throw ApiError(503, "no memory");
+  };
+  CHECK_THROWS_AS(read_rerank_request(maker, pair, Pooling::first, body.dump(), 1, grow), ApiError);
+  CHECK(last > most);
+  CHECK(last < most + one_max);
 }
 
 TEST_CASE("as many embeddings as a request may have come one after the other") {

@@ -352,12 +352,16 @@ Allowance::Held Api::take_places(std::size_t count) {
                  "queue_full", 1);
 }
 
-Allowance::Held Api::take_memory(std::uint64_t bytes) {
+void Api::check_memory(std::uint64_t bytes) const {
   if (bytes > allowance_.bytes_for_one()) {
     throw ApiError(400, fmt::format("the request needs {} bytes of memory, and the server has {}: "
                                     "ask for fewer choices, log probabilities or tokens",
                                     bytes, allowance_.bytes_for_one()));
   }
+}
+
+Allowance::Held Api::take_memory(std::uint64_t bytes) {
+  check_memory(bytes);
   auto held = allowance_.take(bytes);
   if (!held) throw no_memory();
   return std::move(*held);
@@ -400,11 +404,11 @@ void Api::embed(const ExchangePointer& exchange) {
   if (facts.makes_scores) {
     throw ApiError(501, "the model is a reranker and makes no vectors: ask /v1/rerank");
   }
-  answer_vectors(exchange,
-                 [pooling = pooling_in(facts), numbers = facts.text_numbers](
-                     const rows::TaskMaker& maker, std::string_view body, std::uint64_t number) {
-                   return read_embedding_request(maker, pooling, numbers, body, number);
-                 });
+  answer_vectors(exchange, [pooling = pooling_in(facts), numbers = facts.text_numbers](
+                               const rows::TaskMaker& maker, std::string_view body,
+                               std::uint64_t number, const TasksGrow& grow) {
+    return read_embedding_request(maker, pooling, numbers, body, number, grow);
+  });
 }
 
 void Api::rerank(const ExchangePointer& exchange) {
@@ -415,11 +419,11 @@ void Api::rerank(const ExchangePointer& exchange) {
   }
   const auto pair =
       std::make_shared<const rows::PairPrompt>(engine.tokenizer(), facts.rerank_template);
-  answer_vectors(exchange,
-                 [pooling = pooling_in(facts), pair](const rows::TaskMaker& maker,
-                                                     std::string_view body, std::uint64_t number) {
-                   return read_rerank_request(maker, *pair, pooling, body, number);
-                 });
+  answer_vectors(exchange, [pooling = pooling_in(facts), pair](
+                               const rows::TaskMaker& maker, std::string_view body,
+                               std::uint64_t number, const TasksGrow& grow) {
+    return read_rerank_request(maker, *pair, pooling, body, number, grow);
+  });
 }
 
 void Api::answer_vectors(const ExchangePointer& exchange, ReadVectors read) {
@@ -428,9 +432,15 @@ void Api::answer_vectors(const ExchangePointer& exchange, ReadVectors read) {
   held->places = take_places(std::min(embeddings_together, options_.texts_max));
   aside(Lane::texts, exchange,
         [this, exchange, maker, read = std::move(read), held, number = ++numbers_] {
-          const auto request =
-              std::make_shared<EmbeddingRequest>(read(*maker, exchange->request().body, number));
+          held->memory = take_memory(0);
+          const auto grow = [&](std::uint64_t bytes) {
+            check_memory(bytes);
+            if (!held->memory.resize(bytes)) throw no_memory();
+          };
+          const auto request = std::make_shared<EmbeddingRequest>(
+              read(*maker, exchange->request().body, number, grow));
           exchange->request().drop_body();
+          held->memory = {};  // which may have come out of the reserve
           held->memory = take_memory(request->bytes());
           return [this, exchange, held, request] {
             answer_embeddings(model().host, exchange, std::move(*request), std::move(*held));

@@ -87,13 +87,15 @@ class Api final : public Handler {
   std::optional<ApiError> problem_of(Exchange& exchange, const std::function<void()>& work);
   void aside(Lane lane, const ExchangePointer& exchange, std::function<Then()> work);
   Allowance::Held take_places(std::size_t count);
+  void check_memory(std::uint64_t bytes) const;  // throws where no request could take so much
   Allowance::Held take_memory(std::uint64_t bytes);
 
   void generate(const ExchangePointer& exchange, TextRoute route);
   void embed(const ExchangePointer& exchange);
   void rerank(const ExchangePointer& exchange);
-  using ReadVectors = std::function<EmbeddingRequest(const rows::TaskMaker& maker,
-                                                     std::string_view body, std::uint64_t number)>;
+  using ReadVectors =
+      std::function<EmbeddingRequest(const rows::TaskMaker& maker, std::string_view body,
+                                     std::uint64_t number, const TasksGrow& grow)>;
   void answer_vectors(const ExchangePointer& exchange, ReadVectors read);
   Response health() const;
   Response slots();

@@ -229,8 +229,7 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
 }  // namespace
 
 std::uint64_t EmbeddingRequest::bytes() const {
-  std::uint64_t bytes = 0;
-  for (const rows::Task& task : tasks) bytes += rows::waiting_bytes(task);
+  std::uint64_t bytes = tasks_bytes;
   // A text is held, and is written into the answer.
   if (ranking) {
     for (const std::string& text : ranking->texts) bytes += 8 * text.size();
@@ -241,7 +240,7 @@ std::uint64_t EmbeddingRequest::bytes() const {
 namespace {
 
 void add_task(const rows::TaskMaker& maker, const rows::Prompt& prompt, rows::Pooling pooling,
-              std::uint64_t number, EmbeddingRequest& request) {
+              std::uint64_t number, const TasksGrow& grow, EmbeddingRequest& request) {
   auto made = maker.make_embedding(prompt, request.model, number, pooling);
   if (const auto* row = std::get_if<rows::RefusedRow>(&made)) {
     if (row->code == rows::model_not_found) throw refused(row->code, row->reason);
@@ -249,6 +248,8 @@ void add_task(const rows::TaskMaker& maker, const rows::Prompt& prompt, rows::Po
   }
   request.tasks.push_back(std::get<rows::Task>(std::move(made)));
   request.tasks.back().priority = rows::Priority::interactive;
+  request.tasks_bytes += rows::waiting_bytes(request.tasks.back());
+  grow(request.tasks_bytes);
 }
 
 RowJson parse_body(std::string_view body) {
@@ -276,7 +277,13 @@ EmbeddingRequest::Ranking ranking_in(const RowJson& json) {
   const char* const name = ranking.is_plain_list ? "texts" : "documents";
   if (documents == nullptr) documents = rows::find_member(json, name);
   if (documents == nullptr) throw rows::BadRow("\"documents\" is missing");
-  if (!documents->is_array() || documents->empty()) {
+  if (!ranking.is_plain_list && rows::find_member(json, "texts") != nullptr) {
+    throw rows::BadRow("\"documents\" and \"texts\" are both given: leave one out");
+  }
+  if (documents->is_array() && documents->empty()) {
+    throw rows::BadRow(fmt::format("\"{}\" is empty", name));
+  }
+  if (!documents->is_array()) {
     rows::throw_wrong_type(name, "an array of texts", *documents);
   }
   if (documents->size() > embedding_inputs_max) {
@@ -298,7 +305,7 @@ EmbeddingRequest::Ranking ranking_in(const RowJson& json) {
 
 EmbeddingRequest read_embedding_request(const rows::TaskMaker& maker, rows::Pooling pooling,
                                         std::size_t numbers, std::string_view body,
-                                        std::uint64_t number) {
+                                        std::uint64_t number, const TasksGrow& grow) {
   EmbeddingRequest request;
   try {
     const RowJson json = parse_body(body);
@@ -313,11 +320,10 @@ EmbeddingRequest read_embedding_request(const rows::TaskMaker& maker, rows::Pool
       }
     }
     if (const RowJson* dimensions = rows::find_member(json, "dimensions")) {
-      request.dimensions = rows::count_of(*dimensions, "dimensions", numbers);
-      if (request.dimensions == 0) throw rows::BadRow("\"dimensions\" is 0");
+      request.dimensions = rows::count_of(*dimensions, "dimensions", numbers, 1);
     }
     for (const rows::Prompt& prompt : prompts_of(*input)) {
-      add_task(maker, prompt, pooling, number, request);
+      add_task(maker, prompt, pooling, number, grow, request);
     }
   } catch (const rows::BadRow& bad) {
     throw ApiError(400, bad.what());
@@ -327,7 +333,7 @@ EmbeddingRequest read_embedding_request(const rows::TaskMaker& maker, rows::Pool
 
 EmbeddingRequest read_rerank_request(const rows::TaskMaker& maker, const rows::PairPrompt& pair,
                                      rows::Pooling pooling, std::string_view body,
-                                     std::uint64_t number) {
+                                     std::uint64_t number, const TasksGrow& grow) {
   EmbeddingRequest request;
   try {
     const RowJson json = parse_body(body);
@@ -339,7 +345,7 @@ EmbeddingRequest read_rerank_request(const rows::TaskMaker& maker, const rows::P
     request.model = model_in(json);
     request.ranking = ranking_in(json);
     for (const std::string& text : request.ranking->texts) {
-      add_task(maker, pair.encode(asked, text), pooling, number, request);
+      add_task(maker, pair.encode(asked, text), pooling, number, grow, request);
     }
     if (!request.ranking->has_texts) request.ranking->texts.clear();
   } catch (const rows::BadRow& bad) {

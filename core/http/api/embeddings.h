@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,9 +27,10 @@ inline constexpr std::size_t embeddings_together = 4;
 
 struct EmbeddingRequest {
   std::vector<rows::Task> tasks;
-  std::string model;           // as the request names it; may be empty
-  bool wants_base64 = false;   // the floats' bytes, instead of numbers
-  std::size_t dimensions = 0;  // the first so many numbers of a vector, made length 1; 0: all
+  std::uint64_t tasks_bytes = 0;  // that these hold
+  std::string model;              // as the request names it; may be empty
+  bool wants_base64 = false;      // the floats' bytes, instead of numbers
+  std::size_t dimensions = 0;     // the first so many numbers of a vector, made length 1; 0: all
   // Where scores are wanted and no vectors. Answered when all of them are known, the best first.
   struct Ranking {
     std::vector<std::string> texts;
@@ -41,16 +43,21 @@ struct EmbeddingRequest {
   std::uint64_t bytes() const;  // what it holds until it is answered
 };
 
-// Throws ApiError, which names the input.
+// Called with the bytes of all tasks that were made so far, before more are made: each text of a
+// request for scores has the query too, so the tasks can be a thousand times as large as the body.
+// What it throws ends the reading.
+using TasksGrow = std::function<void(std::uint64_t bytes)>;
+
+// Throws ApiError, which names the input, and what `grow` throws.
 // `numbers`: of a vector.
 EmbeddingRequest read_embedding_request(const rows::TaskMaker& maker, rows::Pooling pooling,
                                         std::size_t numbers, std::string_view body,
-                                        std::uint64_t number);
+                                        std::uint64_t number, const TasksGrow& grow);
 
 // The same for /v1/rerank, in the forms of Jina, Cohere and TEI.
 EmbeddingRequest read_rerank_request(const rows::TaskMaker& maker, const rows::PairPrompt& pair,
                                      rows::Pooling pooling, std::string_view body,
-                                     std::uint64_t number);
+                                     std::uint64_t number, const TasksGrow& grow);
 
 // Computes the embeddings and answers. Throws ApiError when the service takes no tasks.
 void answer_embeddings(GenerationHost& host, std::shared_ptr<Exchange> exchange,
