@@ -23,6 +23,8 @@ TEST_CASE("what exists is replaced only when that is asked for") {
            "chat " + model + " --chat-format chatml -q -p x -n 1 --report " + precious,
            "bench " + model + " -q -p 2 -n 2 --report " + precious,
            "perplexity " + model + " -q -f " + folder.file("text") + " --report " + precious,
+           "plan " + model + " -q --budget 1GiB --report " + precious,
+           "plan " + model + " -q --table --budgets 1GiB --report " + precious,
            "run " + moe + " -q -p x -n 1 --trace-experts " + precious}) {
     write(precious, words);
     check_fails("sluice " + command, 2, "precious exists: give --force");
@@ -44,6 +46,8 @@ TEST_CASE("what exists is replaced only when that is asked for") {
   // A command that measures, or is gone on with, replaces what it has written.
   for (const std::string& command :
        {"run " + moe + " -q -p x -n 1 --report " + folder.file("report"),
+        "plan " + model + " -q --budget 1GiB --report " + folder.file("report"),
+        "plan " + model + " -q --table --budgets 1GiB --report " + folder.file("report"),
         "run " + moe + " -q -p x -n 1 --trace-experts " + folder.file("trace")}) {
     for (int i = 0; i < 2; ++i) CHECK(shell("sluice " + command).status == 0);
   }
@@ -115,6 +119,9 @@ TEST_CASE("measurements never go over what a command reads or writes") {
     }
     CHECK(content(text) == words);
     CHECK(folder.file_count() == files);
+  }
+  for (const std::string& table : {model, folder.path().string()}) {
+    check_fails("sluice plan --table " + table + " -q --force --report " + model, 2, "the model");
   }
   check_fails("sluice run " + moe + " -q --force -n 1 -f " + text + " --trace-experts " + text, 2,
               "is the same file as");

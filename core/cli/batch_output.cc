@@ -38,10 +38,9 @@ void refuse_same_files(const BatchOptions& options, const gguf::Model& model) {
   };
   if (options.input != "-") refuse_same_file(options.output, options.input, "the input");
   refuse_model(options.output);
-  const fs::path& report = options.common.report;
-  if (report.empty()) return;
-  refuse_model(report);
-  refuse_existing(report, options.common.force || is_report(report));
+  if (options.common.report.empty()) return;
+  refuse_model(options.common.report);
+  refuse_other_than_report(options.common);
 }
 
 // Refuses a file that the job may neither resume nor replace.

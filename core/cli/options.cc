@@ -514,7 +514,7 @@ std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
                                             std::optional<engine::RunPlanner> planner) {
   if (!common.report.empty()) {
     refuse_files_of_model(common.report, common.model);
-    refuse_existing(common.report, common.force || is_report(common.report));
+    refuse_other_than_report(common);
   }
   if (!planner) planner.emplace(common.model, gguf::ParseOptions{});
   if (!common.trace_experts.empty()) {

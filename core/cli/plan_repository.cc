@@ -12,6 +12,7 @@
 #include "core/cli/plan_choice.h"
 #include "core/cli/pull.h"
 #include "core/cli/quick_plan.h"
+#include "core/cli/report.h"
 #include "core/cli/sandbox.h"
 #include "core/error.h"
 #include "core/text/quoted.h"
@@ -106,6 +107,7 @@ int run_plan_repository(const PlanOptions& options) {
     throw UsageError("a repository is planned for one --budget, and without other models");
   }
   enter_sandbox(options.common, {});
+  refuse_other_than_report(options.common);
   Repository repository(options);
   Progress progress(options.common.quiet);
   progress.show_now("measuring memory, disk and processors");

@@ -215,6 +215,15 @@ int run_plan_table(const PlanOptions& options) {
   named.insert(named.end(), options.others.begin(), options.others.end());
   Table table(options);
   enter_sandbox(options.common, {.models = options.others});
+  refuse_other_than_report(options.common);
+  for (const fs::path& path : named) {
+    if (options.common.report.empty()) break;
+    const std::vector<fs::path> models =
+        fs::is_directory(path) ? models_in(path) : std::vector<fs::path>{path};
+    for (const fs::path& model : models) {
+      refuse_same_file(options.common.report, model, "the model");
+    }
+  }
   Progress progress(options.common.quiet);
   progress.show_now("measuring memory, disk and processors");
   std::size_t files = 0;

@@ -80,6 +80,23 @@ void add_experts(ordered_json& report, const RunRecord& run) {
   for (const auto& group : run.tape.experts) rates.push_back(group.hit_rate());
 }
 
+// Of a run, or of a plan.
+bool is_report(const std::filesystem::path& path) {
+  constexpr std::uintmax_t bytes_max = std::uintmax_t{1} << 24;
+  std::error_code absent;
+  const std::uintmax_t bytes = std::filesystem::file_size(path, absent);
+  if (absent || bytes > bytes_max) return false;
+  constexpr JsonLimits limits{
+      .what = "report", .values_max = std::size_t{1} << 20, .members_max = 10'000, .depth_max = 16};
+  try {
+    const ordered_json report = parse_limited_json(read_text(path), limits).value;
+    return report.is_object() &&
+           (report.contains("planned_peak_bytes") || report.contains("header_bytes_read"));
+  } catch (const std::runtime_error&) {  // it cannot be read, or is no JSON
+    return false;
+  }
+}
+
 }  // namespace
 
 RunRecord::RunRecord(const engine::Engine& engine)
@@ -180,19 +197,9 @@ void RunWatch::remember(const CommonOptions& common, const RunRecord& run,
   rates.save(common.quiet);
 }
 
-bool is_report(const std::filesystem::path& path) {
-  constexpr std::uintmax_t bytes_max = std::uintmax_t{1} << 24;
-  std::error_code absent;
-  const std::uintmax_t bytes = std::filesystem::file_size(path, absent);
-  if (absent || bytes > bytes_max) return false;
-  constexpr JsonLimits limits{
-      .what = "report", .values_max = std::size_t{1} << 20, .members_max = 10'000, .depth_max = 16};
-  try {
-    const ordered_json report = parse_limited_json(read_text(path), limits).value;
-    return report.is_object() && report.contains("planned_peak_bytes");
-  } catch (const std::runtime_error&) {  // it cannot be read, or is no JSON
-    return false;
-  }
+void refuse_other_than_report(const CommonOptions& common) {
+  if (common.report.empty()) return;
+  refuse_existing(common.report, common.force || is_report(common.report));
 }
 
 void write_report_file(const CommonOptions& common, const ordered_json& report) {

@@ -63,8 +63,9 @@ class RunWatch {
   topology::CgroupMemory cgroup_before_;
 };
 
-// Whether a file is a report.
-bool is_report(const std::filesystem::path& path);
+// Throws UsageError when --report names something else than the report of an earlier run, or of a
+// plan, unless there is --force; and std::system_error as refuse_existing().
+void refuse_other_than_report(const CommonOptions& common);
 
 // Writes a report to the file of --report, if there is one.
 void write_report_file(const CommonOptions& common, const nlohmann::ordered_json& report);

@@ -355,7 +355,7 @@ Allowance::Held Api::take_places(std::size_t count) {
 void Api::check_memory(std::uint64_t bytes) const {
   if (bytes > allowance_.bytes_for_one()) {
     throw ApiError(400, fmt::format("the request needs {} bytes of memory, and the server has {}: "
-                                    "ask for fewer choices, log probabilities or tokens",
+                                    "ask for fewer choices, log probabilities, texts or tokens",
                                     bytes, allowance_.bytes_for_one()));
   }
 }
