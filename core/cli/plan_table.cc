@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/cli/files.h"
 #include "core/cli/header_in_memory.h"
 #include "core/cli/inspection.h"
 #include "core/cli/machine_rates.h"

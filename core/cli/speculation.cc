@@ -68,7 +68,7 @@ void plan_draft_model(const SpeculateOptions& speculate, std::uint32_t rows,
     throw UsageError("--speculate draft needs a model that guesses: give --draft MODEL");
   }
   if (speculate.is_off() && speculate.has_draft_max) {
-    throw UsageError("--draft-max is of no use with --speculate off: give auto, or leave it out");
+    warn("--draft-max is of no use with --speculate off: give auto, or leave it out");
   }
   if (!speculate.draft_model) return;
   if (!is_needed && speculate.mode != "auto") {
