@@ -329,7 +329,7 @@ class SchemaCompiler {
   // Whether an exclusive bound is at least as strict as an inclusive one.
   static bool is_stricter(const Schema& exclusive, const Schema& inclusive, bool lower) {
     const std::strong_ordering order = compare_numbers(exclusive, inclusive);
-    return lower ? order >= 0 : order <= 0;
+    return lower ? std::is_gteq(order) : std::is_lteq(order);
   }
 
   // The bounds as numbers; the stricter of `minimum` and `exclusiveMinimum`.

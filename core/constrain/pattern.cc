@@ -410,6 +410,7 @@ Built build_repeat(GrammarBuilder& b, const Pattern& pattern, const Built& part)
 // The first part that is not empty may be any of them, if all may be empty.
 Built build_sequence(GrammarBuilder& b, const Pattern& pattern, const std::vector<Built>& parts) {
   std::vector<Expression> all;
+  all.reserve(parts.size());
   for (const Built& part : parts) all.push_back(part.all);
   const Expression whole = b.sequence(all);
   if (length_of(pattern).min != 0) return {whole, whole};

@@ -94,10 +94,8 @@ bool is_number_between(const Schema& value, const Schema& plain) {
     const auto found = plain.find(name);
     return found == plain.end() || !found->is_number() || is_met(compare_numbers(value, *found));
   };
-  return bound("minimum", [](auto order) { return order >= 0; }) &&
-         bound("maximum", [](auto order) { return order <= 0; }) &&
-         bound("exclusiveMinimum", [](auto order) { return order > 0; }) &&
-         bound("exclusiveMaximum", [](auto order) { return order < 0; });
+  return bound("minimum", std::is_gteq) && bound("maximum", std::is_lteq) &&
+         bound("exclusiveMinimum", std::is_gt) && bound("exclusiveMaximum", std::is_lt);
 }
 
 bool has_length_between(const Schema& value, const Schema& plain) {
@@ -127,7 +125,9 @@ std::strong_ordering compare_numbers(const Schema& a, const Schema& b) {
       } else if constexpr (left_is_whole) {
         return compare_whole(left, right);
       } else if constexpr (right_is_whole) {
-        return 0 <=> compare_whole(right, left);
+        const std::strong_ordering order = compare_whole(right, left);
+        if (std::is_eq(order)) return order;
+        return std::is_lt(order) ? std::strong_ordering::greater : std::strong_ordering::less;
       } else {
         if (left == right) return std::strong_ordering::equal;
         return left < right ? std::strong_ordering::less : std::strong_ordering::greater;
@@ -137,7 +137,7 @@ std::strong_ordering compare_numbers(const Schema& a, const Schema& b) {
 }
 
 bool is_same(const Schema& a, const Schema& b) {
-  if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
+  if (a.is_number() && b.is_number()) return std::is_eq(compare_numbers(a, b));
   if (a.type() != b.type()) return false;
   if (!a.is_structured()) return a == b;
   if (a.size() != b.size()) return false;
@@ -402,7 +402,7 @@ void PlainMerger::merge_keyword(const std::string& name, Schema& own, const Sche
   } else if (bound_rule(name) != BoundRule::none) {
     const bool takes_greater = bound_rule(name) == BoundRule::greater;
     const bool are_numbers = own.is_number() && other.is_number();
-    const bool is_greater = are_numbers ? compare_numbers(other, own) > 0 : other > own;
+    const bool is_greater = are_numbers ? std::is_gt(compare_numbers(other, own)) : other > own;
     if (is_greater == takes_greater) own = other;
   } else if (name == "uniqueItems") {
     own = true;
