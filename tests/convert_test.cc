@@ -19,6 +19,7 @@
 #include "core/synth/shapes.h"
 #include "core/synth/synthetic_model.h"
 #include "tests/catch.h"
+#include "tests/contains.h"
 #include "tests/model_content.h"
 #include "tests/temporary_folder.h"
 #include "tests/tensor_values.h"
@@ -498,7 +499,7 @@ TEST_CASE("a tensor of a type that quantize cannot copy is named with its file")
   const std::vector<std::byte> ids(16);
   writer.write(input, [&](std::size_t, const gguf::Writer::Sink& sink) { sink(ids); });
   CHECK_THROWS_WITH(quant::quantise_model(input, output, {"Q8_0"}),
-                    Catch::Contains("in.gguf: tensor 'extra.ids' is of type I32"));
+                    test::Contains("in.gguf: tensor 'extra.ids' is of type I32"));
 }
 
 TEST_CASE("a damaged model is refused by quantize, and nothing is written") {
