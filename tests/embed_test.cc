@@ -377,7 +377,7 @@ TEST_CASE("rerank reads a long file in blocks, within its memory") {
   for (int i = 0; i < 200'000; ++i) texts << "x\n";
   for (int i = 0; i < 2500; ++i) texts << "word ";
   texts.close();
-  check_fails("ulimit -d 100000; " + command, 2, "line 200001: ");
+  check_fails("ulimit -d 200000; " + command + " --threads 1", 2, "line 200001: ");
 }
 
 TEST_CASE("an encoder says what it does not do") {
