@@ -177,7 +177,7 @@ std::string read_arm_core(std::string_view cpuinfo) {
 
 // The processor; on Arm, where cpuinfo has a name for some boards alone, the board and its core.
 std::string read_model_name(std::string_view cpuinfo) {
-  const std::string core = read_arm_core(cpuinfo);
+  std::string core = read_arm_core(cpuinfo);
   for (const std::string_view key : {"model name", "Model", "cpu model", "Hardware"}) {
     const auto name = find_field(cpuinfo, key);
     if (!name || name->empty()) continue;

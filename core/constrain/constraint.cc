@@ -103,7 +103,7 @@ std::shared_ptr<const Constraint::Within> Constraint::within(const Reading& read
   const base::MutexLock lock(mutex_);
   const auto known = kept_.find(key);
   if (known != kept_.end()) return known->second;
-  const auto found = std::make_shared<const Within>(find_within(reading, budget));
+  auto found = std::make_shared<const Within>(find_within(reading, budget));
   if (kept_bytes_ + found->bytes() > kept_bytes_max) {
     kept_.clear();
     kept_bytes_ = 0;
