@@ -47,13 +47,10 @@ inline void store_two_bytes(I32x16 words, std::int8_t* upper, std::int8_t* lower
   store(words, lower);  // its lowest byte
 }
 
-// The same for words that store_words() has stored, in their order, which changes places of words
-// that lie in a group of four.
+// The same for words that store_words() has stored.
 inline void take_apart(const std::int16_t* words, std::int8_t* upper, std::int8_t* lower) {
-  const __m256i order = _mm256_broadcastsi128_si256(
-      _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
   const __m256i stored = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words));
-  store_two_bytes({_mm512_cvtepi16_epi32(_mm256_shuffle_epi8(stored, order))}, upper, lower);
+  store_two_bytes({_mm512_cvtepi16_epi32(exchanged(stored))}, upper, lower);
 }
 
 // The sums of query `q` of a set.

@@ -203,11 +203,14 @@ inline I32x16 load_bits(const float* p, std::size_t count) {
   return {_mm512_castps_si512(load(p, count).v)};
 }
 
+// The second and the third of every four words change places: a second time they are back.
+inline __m256i exchanged(__m256i words) {
+  const __m128i order = _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
+  return _mm256_shuffle_epi8(words, _mm256_broadcastsi128_si256(order));
+}
+
 inline void store_words(I32x16 words, std::int16_t* p) {
-  const __m256i order = _mm256_broadcastsi128_si256(
-      _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
-  const __m256i narrow = _mm512_cvtepi32_epi16(words.v);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_shuffle_epi8(narrow, order));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), exchanged(_mm512_cvtepi32_epi16(words.v)));
 }
 
 // Both loads of a group of words as they stand: GCC 12 would load 64 bits and take them apart.

@@ -12,6 +12,7 @@
 #include <random>
 #include <sstream>
 #include <string>
+#include <sys/file.h>
 #include <vector>
 
 #include "base/descriptor.h"
@@ -269,9 +270,7 @@ TEST_CASE("embed does not go on with other settings, nor beside another process"
   CHECK(content(out + ".state") == content(folder.file("in.txt")));
   const std::string whole = content(out);
   base::Descriptor writer(::open(out.c_str(), O_RDWR | O_CLOEXEC));
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  REQUIRE(::fcntl(writer.number(), F_OFD_SETLK, &lock) == 0);
+  REQUIRE(::flock(writer.number(), LOCK_EX | LOCK_NB) == 0);
   check_fails(command + " --restart", 2, "another process is writing");
   CHECK(content(out) == whole);
   writer = {};

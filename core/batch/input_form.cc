@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/text/byte_order_mark.h"
+
 namespace sluice::batch {
 namespace {
 
@@ -41,8 +43,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 3> binary_fo
 constexpr std::size_t sample_bytes_max = std::size_t{1} << 16;  // of a row that is looked at
 
 bool begins_with(std::string_view row, char character) {
-  constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
-  if (row.starts_with(byte_order_mark)) row.remove_prefix(byte_order_mark.size());
+  row = text::without_byte_order_mark(row);
   const std::size_t begin = row.find_first_not_of(" \t\r");
   return begin != std::string_view::npos && row[begin] == character;
 }

@@ -24,6 +24,7 @@
 #include "core/rows/row_json.h"
 #include "core/rows/task_maker.h"
 #include "core/serve/scheduler.h"
+#include "core/text/byte_order_mark.h"
 #include "core/text/quoted.h"
 
 namespace sluice::cli {
@@ -131,8 +132,7 @@ void require_rows(const batch::Input& input, const std::filesystem::path& file) 
 std::string text_of_line(const batch::Input& input, std::uint64_t row) {
   std::string line = input.read(row);
   if (line.ends_with('\r')) line.pop_back();
-  if (input.line_number(row) == 1 && line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);
-  return line;
+  return input.line_number(row) == 1 ? std::string(text::without_byte_order_mark(line)) : line;
 }
 
 bool is_json(const std::filesystem::path& file) {

@@ -26,6 +26,7 @@
 #include "core/fetch/reference.h"
 #include "core/model/hyper_parameters.h"
 #include "core/sampling/text_stream.h"
+#include "core/text/byte_order_mark.h"
 #include "core/text/lower_case.h"
 #include "core/text/quoted.h"
 
@@ -63,9 +64,7 @@ bool has_command(const CLI::App& program, const std::string& name) {
 // key that has its value keeps it. Sections of other commands are skipped. (CLI11's own --config
 // knows only the main program's file.)
 void apply_config(CLI::App& command, const std::string& file) {
-  std::string text = read_text(file);
-  if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);  // the byte order mark of some editors
-  std::istringstream lines(text);
+  std::istringstream lines(std::string(text::without_byte_order_mark(read_text(file))));
   const std::vector<CLI::ConfigItem> items = command.get_config_formatter()->from_config(lines);
   const auto is_key = [](const CLI::ConfigItem& item) {
     return item.name != "++" && item.name != "--";  // these mark where a section begins and ends

@@ -46,6 +46,11 @@ struct Column {
   std::vector<ordered_json> lines = {};  // of the plans
 };
 
+struct FoundModel {
+  fs::path path;
+  bool is_in_folder;  // and not named itself
+};
+
 // Files in a folder that are models, or the first shards of models.
 std::vector<fs::path> models_in(const fs::path& folder) {
   std::vector<fs::path> found;
@@ -60,6 +65,18 @@ std::vector<fs::path> models_in(const fs::path& folder) {
   std::ranges::sort(found);
   if (found.empty()) {
     throw UsageError(fmt::format("there is no .gguf file in {}", folder.string()));
+  }
+  return found;
+}
+
+std::vector<FoundModel> models_of(const std::vector<fs::path>& named) {
+  std::vector<FoundModel> found;
+  for (const fs::path& path : named) {
+    if (!fs::is_directory(path)) {
+      found.push_back({path, false});
+      continue;
+    }
+    for (fs::path& model : models_in(path)) found.push_back({std::move(model), true});
   }
   return found;
 }
@@ -217,31 +234,22 @@ int run_plan_table(const PlanOptions& options) {
   Table table(options);
   enter_sandbox(options.common, {.models = options.others});
   refuse_other_than_report(options.common);
-  for (const fs::path& path : named) {
+  const std::vector<FoundModel> models = models_of(named);
+  for (const FoundModel& model : models) {
     if (options.common.report.empty()) break;
-    const std::vector<fs::path> models =
-        fs::is_directory(path) ? models_in(path) : std::vector<fs::path>{path};
-    for (const fs::path& model : models) {
-      refuse_same_file(options.common.report, model, "the model");
-    }
+    refuse_same_file(options.common.report, model.path, "the model");
   }
   Progress progress(options.common.quiet);
   progress.show_now("measuring memory, disk and processors");
   std::size_t files = 0;
-  for (const fs::path& path : named) {
-    if (!fs::is_directory(path)) {
-      table.add(path);
+  for (const FoundModel& model : models) {
+    try {
+      table.add(model.path);
       ++files;
-      continue;
-    }
-    for (const fs::path& model : models_in(path)) {
-      try {
-        table.add(model);
-        ++files;
-      } catch (const ModelError& error) {  // a folder may have files of other kinds, too
-        progress.clear();
-        if (!options.common.quiet) warn(error.what());
-      }
+    } catch (const ModelError& error) {  // a folder may have files of other kinds, too
+      if (!model.is_in_folder) throw;
+      progress.clear();
+      if (!options.common.quiet) warn(error.what());
     }
   }
   if (files == 1 && !fs::is_directory(named.front())) table.add_quantisations(named.front());

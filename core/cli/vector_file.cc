@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <limits>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -79,10 +80,8 @@ VectorFile::VectorFile(const std::filesystem::path& path, const batch::JobState&
 
 // The lock lasts until the file is closed.
 void VectorFile::lock() const {
-  struct flock whole {};
-  whole.l_type = F_WRLCK;
-  if (::fcntl(file_.number(), F_OFD_SETLK, &whole) == 0) return;
-  if (errno != EAGAIN && errno != EACCES) fail();
+  if (::flock(file_.number(), LOCK_EX | LOCK_NB) == 0) return;
+  if (errno != EWOULDBLOCK) fail();
   throw UsageError(fmt::format("another process is writing {}: wait for it, or name another output",
                                path_.string()));
 }

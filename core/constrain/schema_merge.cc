@@ -220,11 +220,8 @@ const Schema* SchemaMerger::member_at(const Schema& value, const std::string& na
 // While two branches are compared, a oneOf within them may as well be an anyOf.
 Ways SchemaMerger::ways(const Schema& schema, const std::string& pointer) {
   Ways found{{Schema::object()}, HeldBytes(budget_)};
-  if (compared_ != 0) {
-    expand(schema, pointer, found);
-    return found;
-  }
   expand(schema, pointer, found);
+  if (compared_ != 0) return found;
   check_choices(found.list);
   one_ofs_.clear();
   for (Schema& way : found.list) way.erase(chosen_branches);
