@@ -11,15 +11,16 @@ namespace {
 template <std::uint64_t macs, typename Dot>
 std::uint64_t repeat_dot(std::uint64_t rounds, Dot dot) {
   constexpr int chains = 16;  // enough to hide the latency of the instruction
-  int32x4_t sums[chains];
-  for (int32x4_t& sum : sums) sum = vdupq_n_s32(0);
-  int8x16_t w = vdupq_n_s8(3), x = vdupq_n_s8(2);
+  int32x4_t sums[chains] = {};
+  const int8x16_t w = vdupq_n_s8(3), x = vdupq_n_s8(2);
   for (std::uint64_t r = 0; r < rounds; ++r) {
-    __asm__ volatile("" : "+w"(w), "+w"(x));
 #pragma GCC unroll 16
-    for (int i = 0; i < chains; ++i) sums[i] = dot(sums[i], w, x);
+    for (int i = 0; i < chains; ++i) {
+      sums[i] = dot(sums[i], w, x);
+      // A compiler that knew the sums to be equal would make one chain of all.
+      __asm__ volatile("" : "+w"(sums[i]));
+    }
   }
-  for (int32x4_t& sum : sums) __asm__ volatile("" : : "w"(sum));
   return rounds * chains * macs;
 }
 

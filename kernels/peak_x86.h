@@ -12,13 +12,15 @@ template <typename Register, typename Dot>
 std::uint64_t repeat_dot(std::uint64_t rounds, Dot dot) {
   constexpr int chains = 12;  // enough to hide the latency of the instruction
   Register sums[chains] = {};
-  Register w = {}, x = {};
+  const Register w = {}, x = {};
   for (std::uint64_t r = 0; r < rounds; ++r) {
-    __asm__ volatile("" : "+v"(w), "+v"(x));
 #pragma GCC unroll 16
-    for (int i = 0; i < chains; ++i) sums[i] = dot(sums[i], w, x);
+    for (int i = 0; i < chains; ++i) {
+      sums[i] = dot(sums[i], w, x);
+      // A compiler that knew the sums to be equal would make one chain of all.
+      __asm__ volatile("" : "+v"(sums[i]));
+    }
   }
-  for (Register& sum : sums) __asm__ volatile("" : : "v"(sum));
   return rounds * chains * sizeof(Register);
 }
 
