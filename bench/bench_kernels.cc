@@ -3,7 +3,7 @@
 //   build/release/bench/bench_kernels
 //   build/release/bench/bench_kernels --benchmark_filter='matmul/Q4_K/'
 //   SLUICE_ISA=avx2 build/release/bench/bench_kernels --benchmark_filter=swiglu
-//   SLUICE_PREFETCH=8192:l2:4 build/release/bench/bench_kernels     (kernels/prefetch.h)
+//   SLUICE_PREFETCH=8192:l2:4 build/release/bench/bench_kernels     (kernels/core_policy.h)
 //
 // Attention has a program of its own, bench_attention. Matrices have 4096 columns. "/cache": the
 // same rows over and over, half of the L2 cache long.
@@ -384,7 +384,7 @@ void register_benchmarks(std::uint64_t dram_mib) {
   const auto weights = std::make_shared<Weights>(dram_bytes, l2_bytes / 2);
   const Limits limits = {measure_peak(), measure_reading(weights->bytes())};
   benchmark::AddCustomContext("kernels", std::string(kernels::isa_name(table().isa)));
-  benchmark::AddCustomContext("prefetching", kernels::to_text(table().matmul.prefetch));
+  benchmark::AddCustomContext("prefetching", kernels::to_text(table().matmul.policy.prefetch));
   benchmark::AddCustomContext("8-bit multiply-adds at best",
                               fmt::format("{:.1f} GMAC/s", limits.macs_per_s / 1e9));
   benchmark::AddCustomContext("DRAM read",

@@ -15,7 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/prefetch.h"
+#include "kernels/core_policy.h"
 
 namespace sluice::kernels {
 

@@ -164,7 +164,7 @@ KernelTable make_table(Isa isa) {
   KernelTable table{};
   table.isa = isa;
   fill_with_base(tier(isa), table);
-  table.matmul.prefetch = chosen_prefetch();
+  table.matmul.policy = chosen_policy();
   return table;
 }
 

@@ -31,7 +31,7 @@ const KernelTable& kernel_table(Isa isa);
 
 // The table in use: the highest tier, or the one that the environment variable SLUICE_ISA names
 // (as isa_name() has it). Throws std::invalid_argument when it names no tier or one this CPU
-// lacks. Both functions throw what chosen_prefetch() does.
+// lacks. Both functions throw what chosen_policy() does.
 const KernelTable& kernel_table();
 
 }  // namespace sluice::kernels

@@ -91,7 +91,7 @@ ColumnA32 Activations::a32(std::size_t column) const {
 
 void MatmulKernels::multiply(const WeightRows& w, const Activations& x, float* y,
                              std::size_t y_stride, const MatmulScratch& scratch) const {
-  kernel(w, x, y, y_stride, scratch, prefetch);
+  kernel(w, x, y, y_stride, scratch, policy);
 }
 
 }  // namespace sluice::kernels

@@ -21,7 +21,7 @@
 #include <cstdint>
 
 #include "kernels/block_formats.h"
-#include "kernels/prefetch.h"
+#include "kernels/core_policy.h"
 #include "kernels/quantise.h"
 
 namespace sluice::kernels {
@@ -98,9 +98,9 @@ struct MatmulKernels {
                 const MatmulScratch& scratch) const;
 
   void (*kernel)(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
-                 const MatmulScratch& scratch, const PrefetchPolicy& policy);
+                 const MatmulScratch& scratch, const CorePolicy& policy);
   bool reads_packed = false;  // whether this tier has kernels for packed panels
-  PrefetchPolicy prefetch{};  // of packed panels
+  CorePolicy policy{};
 };
 
 }  // namespace sluice::kernels

@@ -437,8 +437,8 @@ void multiply_on_tiles(const WeightRows& w, const Activations& x, float* y, std:
 }
 
 void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
-              const MatmulScratch& scratch, const PrefetchPolicy& policy) {
-  const Prefetch& prefetch = policy.for_columns(x.columns());
+              const MatmulScratch& scratch, const CorePolicy& policy) {
+  const Prefetch& prefetch = policy.prefetch.for_columns(x.columns());
   bool is_done = false;
   if (w.rows >= panel_rows && x.columns() >= fewest_columns) {
     visit_format(w.type, [&]<typename Format>(Format) {

@@ -271,16 +271,16 @@ ColumnA32 column_a32(const Activations& x, std::size_t c) {
 }
 
 void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
-              const MatmulScratch& scratch, const PrefetchPolicy& policy) {
+              const MatmulScratch& scratch, const CorePolicy& policy) {
   bool is_done = false;
   if (w.is_packed && x.columns() <= few_columns) {
     visit_format(w.type, [&]<typename Format>(Format) {
       if constexpr (requires { Format::grid_entries; }) {
-        const Prefetch& prefetch = policy.for_columns(x.columns(), true);
+        const Prefetch& prefetch = policy.prefetch.for_columns(x.columns(), true);
         multiply_few<FewGridColumns, Format>(w, x, y, y_stride, prefetch, column_a256);
         is_done = true;
       } else if constexpr (requires { Format::has_base_3; }) {
-        const Prefetch& prefetch = policy.for_columns(x.columns());
+        const Prefetch& prefetch = policy.prefetch.for_columns(x.columns());
         if constexpr (form_of<Format>() == ActivationForm::a256) {
           multiply_few<FewIntegerColumns, Format>(w, x, y, y_stride, prefetch, column_a256);
         } else {

@@ -33,16 +33,26 @@ void multiply_format(const WeightRows& w, const Activations& x, float* y, std::s
 // y = w x with the kernels of this tier, for the formats of one part.
 template <std::size_t part>
 void multiply_in_tier(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
-                      const MatmulScratch& scratch, const PrefetchPolicy& policy) {
+                      const MatmulScratch& scratch, const CorePolicy& policy) {
   if (w.rows < panel_rows) {  // less than a panel: use the scalar tier, which gives the same result
     MatmulKernels scalar;
     fill_matmul_scalar(scalar);
     return scalar.kernel(w, x, y, y_stride, scratch, policy);
   }
   visit_format_of_part<part>(w.type, [&]<typename Format>(Format) {
-    const Prefetch& prefetch = policy.for_columns(x.columns(), unpacks_first<Format>);
+    const Prefetch& prefetch = policy.prefetch.for_columns(x.columns(), unpacks_first<Format>);
     constexpr ActivationForm form = form_of<Format>();
     if constexpr (form == ActivationForm::a256) {
+#ifdef SLUICE_HAS_DWORD_PRODUCTS
+      // Floats that add up a whole block are as fast.
+      if constexpr (Format::exact_run * Format::sub_block < static_cast<int>(k_block)) {
+        if (policy.has_fast_dword_products) {
+          using Kernel = IntegerKernel<Format, DwordSum<Format>>;
+          return multiply_format<Format, Kernel, FewIntegerColumns>(w, x, y, y_stride, scratch,
+                                                                    prefetch);
+        }
+      }
+#endif
       multiply_format<Format, IntegerKernel<Format>, FewIntegerColumns>(w, x, y, y_stride, scratch,
                                                                         prefetch);
     } else if constexpr (form == ActivationForm::a32) {

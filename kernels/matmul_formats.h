@@ -30,10 +30,11 @@
 //   add_pair_products(a, b, c)       c + the sum of the products of both 16-bit halves of a lane
 //   multiply_add(a, b, c)            also of I32x16, only where SLUICE_MULTIPLIES_INTEGERS is
 //                                    defined: integers are multiplied about as fast as floats
-//   multiply(a, b)                   also of I32x16,
+//   multiply(a, b)                   also of I32x16, only where SLUICE_SUMS_WORDS or
+//                                    SLUICE_HAS_DWORD_PRODUCTS (the tier has DwordSum) is defined
 //   join_halves(a, b)                the low halves of the lanes of a with the high ones of b, and
-//   right_signed_16<n>               only where SLUICE_SUMS_WORDS is defined, too: the products of
-//                                    a sub-block are two words a lane, whose sums are multiplied
+//   right_signed_16<n>               only where SLUICE_SUMS_WORDS is defined: the products of a
+//                                    sub-block are two words a lane, whose sums are multiplied
 //                                    with its scale
 //   add(I32x16, I32x16), multiply(F32x16, F32x16), multiply_add(a, b, c) = a b + c,
 //   subtract_product(a, b, c) = c - a b, to_float, to_integer (of a float with an integer value),

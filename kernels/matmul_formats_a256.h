@@ -2,6 +2,8 @@
 // of each tier by way of matmul_formats.h, which says what a format has.
 #pragma once
 
+#include <bit>
+
 #include "kernels/matmul_words.h"
 
 namespace sluice::kernels {
@@ -162,6 +164,9 @@ template <typename Format, typename Scales>
 template <typename Format>
 class BlockSum {
  public:
+  static auto scale(const typename Format::Scales& scales, int s) {
+    return block_scale<Format>(scales, s);
+  }
 #ifdef SLUICE_MULTIPLIES_INTEGERS
   [[gnu::always_inline]] inline void add_scaled(I32x16 dot, I32x16 scale) {
 #ifdef SLUICE_SUMS_WORDS
@@ -193,6 +198,10 @@ class BlockSum {
  private:
   I32x16 total_ = each_dword(0);
 #else
+  static F32x16 load_scale(const ScaleNumber* p) {
+    return load(p);
+  }
+
   [[gnu::always_inline]] inline void add_scaled(I32x16 dot, F32x16 scale) {
     run_ = multiply_add(to_float(dot), scale, run_);
   }
@@ -213,6 +222,46 @@ class BlockSum {
   I32x16 total_ = each_dword(0);
 #endif
 };
+
+#ifdef SLUICE_HAS_DWORD_PRODUCTS
+
+// The same in integers alone, for the processors that CorePolicy tells of: nothing is converted
+// before the end of the block.
+template <typename Format>
+class DwordSum {
+ public:
+  // Makes up for what the weights of other sub-blocks are multiplied by (scaled_up).
+  static I32x16 scale(const typename Format::Scales& scales, int s) {
+    const int times = largest_factor / Format::scaled_up(s);  // a power of two
+    return left_32(scales.scale(s), std::countr_zero(static_cast<unsigned>(times)));
+  }
+  static I32x16 load_scale(const ScaleNumber* p) { return load_words(p); }
+
+  [[gnu::always_inline]] inline void add_scaled(I32x16 dot, I32x16 scale) {
+    total_ = add(total_, multiply(dot, scale));
+  }
+  void end_run() {}
+  template <typename Scales>
+  F32x16 total(const Scales&, const BlockA256&) const {
+    const F32x16 total = to_float(total_);
+    return largest_factor == 1 ? total : multiply(total, each(1.0f / largest_factor));
+  }
+
+ private:
+  static constexpr int largest_factor = [] {
+    int most = 1;
+    for (int s = 0; s < static_cast<int>(k_block) / Format::sub_block; ++s) {
+      if (Format::scaled_up(s) > most) most = Format::scaled_up(s);
+    }
+    return most;
+  }();
+  static_assert(std::int64_t{largest_factor} * k_block * Format::largest_product * 127 <
+                std::int64_t{1} << 31);
+
+  I32x16 total_ = each_dword(0);
+};
+
+#endif
 
 // Scales the sum of a block, subtracts the minima, and adds the result to the sum of the row.
 template <typename Format, typename Scales>
@@ -235,8 +284,8 @@ template <typename Format>
   store(sum_at, sum);
 }
 
-// The base class of kernels for these formats: the part that unpacks.
-template <typename Format, template <typename, typename> typename Sink = PanelSink>
+// The base class of kernels for these formats: the part that unpacks. Sum is BlockSum or DwordSum.
+template <typename Format, typename Sum, template <typename, typename> typename Sink = PanelSink>
 struct UnpacksIntegers {
   using Panel = IntegerPanel;
 
@@ -248,7 +297,7 @@ struct UnpacksIntegers {
     Sink<Format, IntegerPanel> sink{panel};
     unpack_stages<Format>(rows, scales, sink);
     for (int s = 0; s < static_cast<int>(k_block) / Format::sub_block; ++s) {
-      store(panel.scale[s], block_scale<Format>(scales, s));
+      store(panel.scale[s], Sum::scale(scales, s));
     }
     store_block_scales<Format>(scales, panel);
 #ifdef SLUICE_SUMS_WORDS

@@ -102,7 +102,7 @@ namespace sluice::kernels {
 
 void SLUICE_MATMUL_PART_NAME(const WeightRows& w, const Activations& x, float* y,
                              std::size_t y_stride, const MatmulScratch& scratch,
-                             const PrefetchPolicy& policy) {
+                             const CorePolicy& policy) {
   bool is_done = false;
   const auto multiply = [&]<typename Format>(Format) {
     constexpr ActivationForm form = form_of<Format>();
@@ -112,7 +112,7 @@ void SLUICE_MATMUL_PART_NAME(const WeightRows& w, const Activations& x, float* y
       using Kernel = std::conditional_t<form == ActivationForm::a256, IntegerKernel<Format>,
                                         SmallKernel<Format>>;
       multiply_panels<Kernel>(w, x, y, y_stride, scratch,
-                              policy.for_columns(x.columns(), !keeps_nothing));
+                              policy.prefetch.for_columns(x.columns(), !keeps_nothing));
       is_done = true;
     }
   };

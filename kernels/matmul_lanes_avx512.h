@@ -223,6 +223,9 @@ inline I32x16 add(I32x16 a, I32x16 b) {
   return _mm512_add_epi32(a, b);
 }
 
+inline I32x16 multiply(I32x16 a, I32x16 b) {
+  return _mm512_mullo_epi32(a, b);
+}
 inline I32x16 add_pair_products(I32x16 a, I32x16 b, I32x16 c) {
   return _mm512_dpwssd_epi32(c, a, b);
 }

@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t bytes_of_32 = 32 * panel_rows;
 
 template <typename Format>
-struct IntegerKernel : UnpacksIntegers<Format, TierSink> {
+struct IntegerKernel : UnpacksIntegers<Format, BlockSum<Format>, TierSink> {
   using Column = ColumnA256;
   static constexpr int tile_columns = columns_at_once;
 

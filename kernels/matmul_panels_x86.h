@@ -21,11 +21,11 @@ constexpr int panels_together = panels < panels_in_registers ? panels : panels_i
 
 #ifndef SLUICE_SUMS_WORDS
 
-template <typename Format, int panels, int columns>
+template <typename Format, int panels, int columns, typename Sum>
 [[gnu::always_inline]] inline void add_sub_block(const IntegerPanel* p, int s,
                                                  const BlockA256* const (&x)[columns],
                                                  const std::int8_t* const (&q)[columns],
-                                                 BlockSum<Format> (&block)[columns][panels]) {
+                                                 Sum (&block)[columns][panels]) {
   constexpr int groups = Format::sub_block / 4;
   const auto start = [&]([[maybe_unused]] int c) __attribute__((always_inline)) {
     if constexpr (Format::has_offset) return Format::offset_dot(*x[c], s);
@@ -35,7 +35,7 @@ template <typename Format, int panels, int columns>
   multiply_groups<panels, columns, groups, Format::largest_q>(p, s * groups, q, start, dot);
 #pragma GCC unroll 2
   for (int i = 0; i < panels; ++i) {
-    const F32x16 scale = load(p[i].scale[s]);
+    const auto scale = Sum::load_scale(p[i].scale[s]);
 #pragma GCC unroll 8
     for (int c = 0; c < columns; ++c) block[c][i].add_scaled(dot[c][i], scale);
   }
@@ -43,8 +43,8 @@ template <typename Format, int panels, int columns>
 
 #endif
 
-template <typename Format>
-struct IntegerKernel : UnpacksIntegers<Format> {
+template <typename Format, typename Sum = BlockSum<Format>>
+struct IntegerKernel : UnpacksIntegers<Format, Sum> {
   using Column = ColumnA256;
   static constexpr int tile_columns = columns_at_once;
 
@@ -66,7 +66,7 @@ struct IntegerKernel : UnpacksIntegers<Format> {
                                                   std::size_t k, float* sums) {
     const BlockA256* x[columns];
     const std::int8_t* q[columns];
-    BlockSum<Format> block[columns][panels];
+    Sum block[columns][panels];
     for (int c = 0; c < columns; ++c) {
       x[c] = &block_at(a[c], k / k_block);
       q[c] = x[c]->q;

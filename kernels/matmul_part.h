@@ -9,7 +9,7 @@ namespace sluice::kernels {
 
 void SLUICE_MATMUL_PART_NAME(const WeightRows& w, const Activations& x, float* y,
                              std::size_t y_stride, const MatmulScratch& scratch,
-                             const PrefetchPolicy& policy) {
+                             const CorePolicy& policy) {
   multiply_in_tier<SLUICE_MATMUL_PART>(w, x, y, y_stride, scratch, policy);
 }
 

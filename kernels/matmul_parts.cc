@@ -13,7 +13,7 @@ namespace {
 
 template <MatmulKernel*... parts>
 void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
-              const MatmulScratch& scratch, const PrefetchPolicy& policy) {
+              const MatmulScratch& scratch, const CorePolicy& policy) {
   static_assert(sizeof...(parts) == format_parts);
   static constexpr MatmulKernel* all[] = {parts...};
   all[part_of(Formats{}, w.type)](w, x, y, y_stride, scratch, policy);

@@ -102,7 +102,7 @@ void multiply_f32(const WeightRows& w, const Activations& x, float* y, std::size
 }
 
 void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
-              const MatmulScratch&, const PrefetchPolicy&) {
+              const MatmulScratch&, const CorePolicy&) {
   const auto a256 = [&x](std::size_t c) { return x.a256(c); };
   const auto a32 = [&x](std::size_t c) { return x.a32(c); };
   visit_format(w.type, [&]<typename Format>(Format) {

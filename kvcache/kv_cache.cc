@@ -496,7 +496,7 @@ void KvCache::attend(const Sequence& sequence, std::size_t layer, std::size_t kv
   args.out_stride = queries.out_stride;
   args.head_dim = shape.key_dim;
   args.value_dim = shape.value_dim;
-  args.prefetch_into = kernels_.matmul.prefetch.for_attention();
+  args.prefetch_into = kernels_.matmul.policy.prefetch.for_attention();
   args.keys_hold_values = shape.keys_hold_values;
   args.scale = queries.scale;
   args.softcap = queries.softcap;

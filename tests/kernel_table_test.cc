@@ -187,7 +187,7 @@ TEST_CASE("a way to prefetch is read for all numbers of columns or for each clas
 
 TEST_CASE(prefetch_in_child, "[.child]") {
   REQUIRE(std::getenv("SLUICE_PREFETCH"));
-  CHECK(kernels::to_text(kernels::kernel_table().matmul.prefetch) ==
+  CHECK(kernels::to_text(kernels::kernel_table().matmul.policy.prefetch) ==
         "77:l2:1,77:l2:1,77:l2:1,77:l2:1,77:l2:1,77:l2:1");
 }
 

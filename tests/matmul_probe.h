@@ -196,7 +196,7 @@ class MatmulProbe : public Probe {
     return !difference(y.data(), column(c), shape_.rows);
   }
   // Packed panels of the same rows, without the last rows that make no panel; with all columns and
-  // with one alone, whatever is prefetched.
+  // with one alone, whatever the policy is.
   bool same_packed(KernelTable table) {
     const std::size_t rows = shape_.rows / kernels::panel_rows * kernels::panel_rows;
     if (!table.matmul.reads_packed || !kernels::can_pack(rows)) return true;
@@ -208,7 +208,9 @@ class MatmulProbe : public Probe {
     const ActivationColumns x = x_.alone(0);
     x.quantise(table, kernels::traits(shape_.type).activation_form);
     for (const char* prefetch : {"2048:l1:4", "0:l1:1", "0:l2:4", "8192:l2:1", "700:l2:4"}) {
-      table.matmul.prefetch = kernels::parse_prefetch(prefetch);
+      kernels::CorePolicy& policy = table.matmul.policy;
+      policy.prefetch = kernels::parse_prefetch(prefetch);
+      policy.has_fast_dword_products = !policy.has_fast_dword_products;
       table.matmul.multiply(w, x_.get(), y.data(), y_stride_, scratch);
       for (std::size_t c = 0; c < shape_.columns; ++c) {
         if (difference(y.data() + c * y_stride_, column(c), rows)) return false;

@@ -1,4 +1,4 @@
-#include "kernels/prefetch.h"
+#include "kernels/core_policy.h"
 
 #include <charconv>
 #include <cstdlib>
@@ -21,10 +21,11 @@ constexpr Prefetch far_one_panel = {8192, CacheLevel::l2, 1};
 
 // Measured from memory (docs/performance.md). Zen 4 loses a third to `near`, and with two threads
 // Zen 5 a tenth; Intel's servers need it for few columns.
-constexpr PrefetchPolicy of_zen_4 = {{none_one_panel, far, far, far, near, far_one_panel}};
-constexpr PrefetchPolicy of_zen_5 = {{ahead_one_panel, near, ahead_one_panel, near, near, near}};
-constexpr PrefetchPolicy of_intel_servers = {{near, near, far, far, near, far}};
-constexpr PrefetchPolicy of_others = {{near, near, near, near, near, near}};
+constexpr CorePolicy of_zen_4 = {{{none_one_panel, far, far, far, near, far_one_panel}}, true};
+constexpr CorePolicy of_zen_5 = {{{ahead_one_panel, near, ahead_one_panel, near, near, near}},
+                                 true};
+constexpr CorePolicy of_intel_servers = {{{near, near, far, far, near, far}}, false};
+constexpr CorePolicy of_others = {{{near, near, near, near, near, near}}, false};
 
 #ifdef SLUICE_HAVE_X86_TIERS
 
@@ -32,7 +33,7 @@ constexpr PrefetchPolicy of_others = {{near, near, near, near, near, near}};
 struct Core {
   unsigned vendor;  // ebx of leaf 0
   unsigned family, first_model, last_model;
-  const PrefetchPolicy* policy;
+  const CorePolicy* policy;
 };
 
 constexpr unsigned amd = signature_AMD_ebx, intel = signature_INTEL_ebx;
@@ -46,7 +47,7 @@ constexpr Core cores[] = {
     {intel, 0x6, 0xad, 0xae, &of_intel_servers},  // Granite Rapids
 };
 
-const PrefetchPolicy& policy_of_this_core() {
+const CorePolicy& policy_of_this_core() {
   unsigned eax = 0, vendor = 0, ecx = 0, edx = 0, unused = 0;
   if (__get_cpuid(0, &eax, &vendor, &ecx, &edx) == 0) return of_others;
   if (__get_cpuid(1, &eax, &unused, &ecx, &edx) == 0) return of_others;
@@ -63,7 +64,7 @@ const PrefetchPolicy& policy_of_this_core() {
 
 #else
 
-const PrefetchPolicy& policy_of_this_core() {
+const CorePolicy& policy_of_this_core() {
   return of_others;
 }
 
@@ -105,10 +106,12 @@ const Prefetch& PrefetchPolicy::for_columns(std::size_t columns, bool is_slow_to
   return of_class[i];
 }
 
-PrefetchPolicy chosen_prefetch() {
+CorePolicy chosen_policy() {
+  CorePolicy policy = policy_of_this_core();
   // Read once, before sluice starts a thread that could change the environment.
   const char* text = std::getenv("SLUICE_PREFETCH");  // NOLINT(concurrency-mt-unsafe)
-  return text && *text ? parse_prefetch(text) : policy_of_this_core();
+  if (text && *text) policy.prefetch = parse_prefetch(text);
+  return policy;
 }
 
 PrefetchPolicy parse_prefetch(std::string_view text) {

@@ -1,5 +1,6 @@
-// How products prefetch packed weights. It is data, because what one kind of core needs costs
-// another a third of its speed, and both depend on the number of columns. No result depends on it.
+// How products of matrices suit the kind of core: how packed weights are prefetched, and how sums
+// are scaled. It is data, because what one kind of core needs costs another a third of its speed.
+// No result depends on it.
 #pragma once
 
 #include <cstddef>
@@ -36,10 +37,17 @@ struct PrefetchPolicy {
   CacheLevel for_attention() const { return of_class[1].into; }
 };
 
-// The policy that was measured to be best for this kind of core, or the one that the environment
-// variable SLUICE_PREFETCH has (in the form of parse_prefetch). Throws std::invalid_argument when
-// that is none.
-PrefetchPolicy chosen_prefetch();
+struct CorePolicy {
+  PrefetchPolicy prefetch{};
+  // Whether a product of 32-bit integers takes no longer than one of floats, and so scales sums of
+  // products in AVX-512. On Intel's it takes two operations.
+  bool has_fast_dword_products = false;
+};
+
+// The policy that was measured to be best for this kind of core; the environment variable
+// SLUICE_PREFETCH (in the form of parse_prefetch) has another way to prefetch. Throws
+// std::invalid_argument when it has none.
+CorePolicy chosen_policy();
 
 // BYTES:l1|l2:PANELS for each class, separated by commas, or once for all: "0:l1:1,8192:l2:4,...".
 // Throws std::invalid_argument that quotes the text and says what would be right.
