@@ -967,6 +967,13 @@ TEST_CASE("JSON in which a name comes twice is refused, at any depth") {
   CHECK(parse_json(R"({"a": {"a": [{"a": 1}, {"a": 2}]}, "b": 1})", "file").size() == 2);
 }
 
+TEST_CASE("a file of many small objects takes time that grows with it") {
+  // A quadratic parser needs longer for this than a test may take.
+  std::string text = R"({"t": {})";
+  for (int i = 0; i < 200000; ++i) text += R"(, "t)" + std::to_string(i) + R"(": {"shape": [1]})";
+  CHECK(parse_json(text + "}", "file").size() == 200001);
+}
+
 TEST_CASE("numbers that only Python writes are nulls, except in texts") {
   const json parsed = parse_json(
       R"({"a": [0.0, Infinity], "b": -Infinity, "c": NaN, "d": "NaN\"Infinity", "e\\": 1})",

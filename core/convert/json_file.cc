@@ -1,24 +1,19 @@
 #include "core/convert/json_file.h"
 
 #include <fmt/format.h>
+#include <limits>
 #include <span>
 #include <string>
 #include <system_error>
-#include <unordered_set>
-#include <vector>
 
 #include "core/error.h"
 #include "core/model/file_bytes.h"
-#include "core/text/keyed_hash.h"
 #include "core/text/limited_json.h"
-#include "core/text/quoted.h"
 
 namespace sluice::convert {
 namespace {
 
 using nlohmann::json;
-
-constexpr int depth_max = 64;
 
 // Python writes numbers that JSON does not have, as the limits of a time step. They become nulls:
 // a setting without a limit is one that is not given.
@@ -44,32 +39,19 @@ std::string without_infinities(std::string_view text) {
 }  // namespace
 
 json parse_json(std::string_view text, const std::string& source) {
-  // The names so far in each object that is open. One that comes twice is a mistake or worse:
-  // readers differ in which of the two they take.
-  std::vector<std::unordered_set<std::string, text::KeyedHash>> names;
-  const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (depth > depth_max) {
-      throw ModelError(fmt::format("{}: JSON is nested more than {} deep", source, depth_max));
-    }
-    if (event == json::parse_event_t::object_start) names.emplace_back();
-    if (event == json::parse_event_t::object_end) names.pop_back();
-    if (event != json::parse_event_t::key) return true;
-    if (!names.back().insert(parsed.get<std::string>()).second) {
-      throw ModelError(fmt::format("{}: the name {} comes twice in one object", source,
-                                   text::quoted(parsed.get_ref<const std::string&>())));
-    }
-    return true;
-  };
+  // What bounds the number of values is the size of the text.
+  constexpr JsonLimits limits = {.what = "file",
+                                 .values_max = std::numeric_limits<std::size_t>::max(),
+                                 .members_max = std::numeric_limits<std::size_t>::max(),
+                                 .depth_max = 64,
+                                 .may_repeat_names = false};
   const bool may_have_infinities =
       text.find("Infinity") != std::string_view::npos || text.find("NaN") != std::string_view::npos;
   const std::string finite = may_have_infinities ? without_infinities(text) : std::string();
-  if (may_have_infinities) text = finite;
   try {
-    return json::parse(text, check);
-  } catch (const json::parse_error& error) {
-    throw ModelError(fmt::format("{}: {}", source, json_problem(text, error.byte, error)));
-  } catch (const json::exception& error) {
-    throw ModelError(fmt::format("{}: {}", source, json_problem(text, 1, error)));
+    return parse_limited_json(may_have_infinities ? finite : text, limits).value;
+  } catch (const JsonError& error) {
+    throw ModelError(fmt::format("{}: {}", source, error.what()));
   }
 }
 

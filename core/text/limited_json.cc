@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/text/quoted.h"
 #include "core/text/utf8.h"
 
 namespace sluice {
@@ -17,8 +18,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr int number_out_of_range = 406;  // the library's id of this error
 
-// Leaves one member of each name. Sorting finds equal names, so it takes no quadratic time.
-void unite_members(Json::object_t& object) {
+// Leaves one member of each name, where names may be repeated. Sorting finds equal names, so it
+// takes no quadratic time.
+void unite_members(Json::object_t& object, const JsonLimits& limits) {
   auto* const members = object.data();
   std::vector<std::size_t> order(object.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -29,6 +31,10 @@ void unite_members(Json::object_t& object) {
     if (members[order[i]].first != members[first].first) {
       first = order[i];
       continue;
+    }
+    if (!limits.may_repeat_names) {
+      throw JsonError(fmt::format("the name {} comes twice in one object of the {}",
+                                  text::quoted(members[first].first), limits.what));
     }
     members[first].second = std::move(members[order[i]].second);
     is_repeated[order[i]] = true;
@@ -71,7 +77,7 @@ class JsonBuilder {
   bool end_array() { return close(); }
   bool end_object() {
     auto& object = open_.back()->get_ref<Json::object_t&>();
-    if (may_have_twins(object)) unite_members(object);
+    if (may_have_twins(object)) unite_members(object, limits_);
     return close();
   }
 

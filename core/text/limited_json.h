@@ -17,6 +17,8 @@ struct JsonLimits {
   std::size_t values_max;   // values and names together
   std::size_t members_max;  // of one object
   std::size_t depth_max;    // of nested containers
+  // Whether a name may come twice in one object: readers differ in which of the two they take.
+  bool may_repeat_names = true;
 };
 
 // Says in one line what is wrong with a text, or which limit it is beyond.
@@ -29,8 +31,8 @@ struct LimitedJson {
   std::size_t values;  // values and names in the text together
 };
 
-// Objects keep the order of their members. Of members with the same name the last value counts, at
-// the place of the first. Throws JsonError.
+// Objects keep the order of their members. Of members with the same name, where that may be, the
+// last value counts, at the place of the first. Throws JsonError.
 LimitedJson parse_limited_json(std::string_view text, const JsonLimits& limits);
 
 // What is wrong with a text at the byte where the parser has stopped (counted from 1; one behind
