@@ -482,6 +482,11 @@ TEST_CASE("hostile names do not reach the terminal as they are") {
   const std::string message = rejection(writer.header());
   CHECK(contains(message, "a\\x1b[2Jb\\n\\'"));
   CHECK_FALSE(contains(message, "\x1b"));
+  // U+009B and the byte of old terminals mean the same as ESC [.
+  Writer above;
+  above.add("\u00e9\u009b2J\x9b\xff", std::uint32_t{1});
+  above.add("\u00e9\u009b2J\x9b\xff", std::uint32_t{1});
+  CHECK(contains(rejection(above.header()), "'\u00e9\\xc2\\x9b2J\\x9b\\xff'"));
   Writer large;
   large.add(std::string(60000, 'x'), std::uint32_t{1});
   large.add(std::string(60000, 'x'), std::uint32_t{1});

@@ -1,5 +1,6 @@
 #include "core/text/quoted.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "core/text/utf8.h"
@@ -9,24 +10,31 @@ namespace {
 
 constexpr std::size_t name_bytes_max = 80;
 
+// Whether a character of UTF-8 moves a terminal rather than standing in it.
+bool is_control(std::string_view character) {
+  const char32_t c = utf8::code_point(character);
+  return c < 0x20 || (c >= 0x7F && c < 0xA0);
+}
+
 std::string escape(std::string_view text, std::size_t length_max, std::string_view quotes) {
   const bool cut = text.size() > length_max;
   if (cut) text = text.substr(0, utf8::character_start(text, length_max));
   std::string out;
   out.reserve(text.size());
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n') {
+  while (!text.empty()) {
+    const std::size_t valid = utf8::character_bytes(text);
+    const std::string_view part = text.substr(0, std::max<std::size_t>(valid, 1));
+    text.remove_prefix(part.size());
+    if (part == "\n") {
       out += "\\n";
-    } else if (c == '\t') {
+    } else if (part == "\t") {
       out += "\\t";
-    } else if (quotes.find(c) != quotes.npos) {
-      out += '\\';
-      out += c;
-    } else if (byte < 0x20 || byte == 0x7F) {
-      out += fmt::format("\\x{:02x}", byte);
+    } else if (valid == 0 || is_control(part)) {
+      for (const char byte : part)
+        out += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
     } else {
-      out += c;
+      if (quotes.find(part) != quotes.npos) out += '\\';
+      out += part;
     }
   }
   if (cut) out += "...";
