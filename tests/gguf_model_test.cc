@@ -255,6 +255,20 @@ TEST_CASE("a header that outgrows its addresses says so, and a model's is read a
   CHECK(model.metadata().require_u32("a.last") == 7);
 }
 
+TEST_CASE("a text as long as a large file is not read into memory") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "large.gguf";
+  constexpr std::uint64_t claimed = std::uint64_t{300} << 20;
+  Writer writer;
+  writer.add("a.text", "");
+  Bytes header = writer.header();
+  const auto at = header.begin() + 4 + 4 + 8 + 8 + 8 + 6 + 4;  // behind the type: the length
+  std::ranges::copy(std::as_bytes(std::span(&claimed, 1)), at);
+  write_bytes(path, header);
+  std::filesystem::resize_file(path, std::uint64_t{1} << 40);  // a hole
+  CHECK_THROWS_AS(Model::open(path), ModelError);
+}
+
 TEST_CASE("a moved mapping keeps its bytes") {
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "x";

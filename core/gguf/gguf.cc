@@ -13,6 +13,8 @@
 namespace sluice::gguf {
 namespace {
 
+constexpr std::uint64_t header_bytes_max = std::uint64_t{256} << 20;
+
 // The values of split.no and split.count in one file; without them it is the only file.
 struct SplitPlace {
   std::uint64_t index = 0;
@@ -81,8 +83,16 @@ Model Model::open(const std::filesystem::path& path, const ParseOptions& options
     for (std::size_t reserved = std::size_t{64} << 20;; reserved *= 4) {
       auto bytes = std::make_unique<HeaderBytes>(file, reserved);
       try {
-        Header header = parse_header(bytes->bytes(), file.string(), options,
-                                     [&](std::uint64_t end) { bytes->read_to(end); });
+        const auto read_to = [&](std::uint64_t end) {
+          if (end > header_bytes_max) {
+            throw ModelError(
+                fmt::format("{}: the header reaches to byte {}, expected at most {}; "
+                            "the file is damaged",
+                            file.string(), end, header_bytes_max));
+          }
+          bytes->read_to(end);
+        };
+        Header header = parse_header(bytes->bytes(), file.string(), options, read_to);
         bytes->finish();
         model.headers_.push_back(std::move(bytes));
         return header;

@@ -12,6 +12,8 @@
 //   at most 65535. Dimensions are at least 1.
 // - The alignment is a u32 and a power of two from 8: kernels read F32 tensors in place.
 // - A file without tensors need not be padded to the start of its data.
+// - The header of a file on disk has at most 256 MiB, ten times that of any model: it is held in
+//   memory, and a text in it may claim the whole file.
 #pragma once
 
 #include <array>
