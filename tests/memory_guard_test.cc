@@ -104,6 +104,18 @@ TEST_CASE("a neighbour of any speed finds the memory that it takes, though looks
   }
 }
 
+TEST_CASE("a limit that is lowered costs what it takes, and no reserve") {
+  Machine machine;
+  machine.pass(seconds(1));
+  machine.taken = 1 * GiB;
+  machine.policy.group_limit_changed();
+  machine.look_after(milliseconds(20));
+  const std::uint64_t left = machine.usable() - Machine::rest - MemoryPolicy::margin_bytes;
+  CHECK(machine.policy.limit_bytes() == left);
+  machine.pass(seconds(1));
+  CHECK(machine.policy.limit_bytes() == left);
+}
+
 TEST_CASE("memory that is back is pinned again after some quiet, in pieces") {
   Machine machine;
   machine.taken = 1 * GiB;
@@ -189,8 +201,10 @@ class FakeMemory final : public MemorySource {
     const std::lock_guard lock(mutex_);
     ++looks_;
     has_looked_.notify_all();
+    seen_limit_bytes_ = group_limit_bytes_;
     return usable_bytes_;
   }
+  std::uint64_t group_limit_bytes() const override { return seen_limit_bytes_; }
   MemorySigns signs() override { return {}; }
   void wait(milliseconds time) override {
     std::unique_lock lock(mutex_);
@@ -202,9 +216,10 @@ class FakeMemory final : public MemorySource {
     wakes_.notify_all();
   }
 
-  // Returns when the guard has acted on it.
-  void set_usable(std::uint64_t bytes) {
+  // Returns when the guard has acted on it. `by_limit`: as the limit of the group is another one.
+  void set_usable(std::uint64_t bytes, bool by_limit = false) {
     std::unique_lock lock(mutex_);
+    if (by_limit) group_limit_bytes_ = group_limit_bytes_ + bytes - usable_bytes_;
     usable_bytes_ = bytes;
     // The look after the next begins when what follows from the next is done.
     has_looked_.wait(lock, [this, seen = looks_] { return looks_ >= seen + 2; });
@@ -215,7 +230,9 @@ class FakeMemory final : public MemorySource {
   std::condition_variable has_looked_, wakes_;
   bool is_woken_ = false;
   std::uint64_t usable_bytes_ = 1024 * MiB;
+  std::uint64_t group_limit_bytes_ = 2048 * MiB;
   std::uint64_t looks_ = 0;
+  std::uint64_t seen_limit_bytes_ = 0;  // by the thread of the guard
 };
 
 struct Bench {
@@ -292,6 +309,15 @@ TEST_CASE("weights are given up while they are loaded") {
   });
   CHECK(bench.tape->pinned_bytes() <= 40 * MiB);
   CHECK(bench.tape->statistics().loaded_bytes == 80 * MiB);
+  bench.step([](std::size_t) {});
+}
+
+TEST_CASE("of a limit that is lowered the guard keeps what still fits") {
+  Bench bench;
+  bench.tape->load();
+  bench.memory.set_usable(others_bytes + 60 * MiB, true);
+  CHECK(bench.tape->pinned_bytes() <= 60 * MiB - MemoryPolicy::margin_bytes);
+  CHECK(bench.tape->pinned_bytes() > 60 * MiB - MemoryPolicy::margin_bytes - segment_bytes);
   bench.step([](std::size_t) {});
 }
 

@@ -1,20 +1,38 @@
 #include "core/engine/memory_guard.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <limits>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "topology/machine.h"
 #include "topology/process_memory.h"
 
 namespace sluice::engine {
+namespace {
+
+std::uint64_t tightest_limit(const std::vector<topology::MemoryGroup>& groups) {
+  std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+  for (const topology::MemoryGroup& group : groups) {
+    for (const std::optional<std::uint64_t>& limit :
+         {group.limit_bytes, group.high_bytes, group.hierarchical_limit_bytes}) {
+      least = std::min(least, limit.value_or(least));
+    }
+  }
+  return least;
+}
+
+}  // namespace
 
 SystemMemory::SystemMemory()
     : group_(topology::find_cgroup(topology::FileRoot(), "memory")), events_(group_) {}
 
 std::uint64_t SystemMemory::usable_bytes() {
-  const auto bound = topology::usable_memory(topology::read_memory_limits({}, group_));
+  const topology::Machine limits = topology::read_memory_limits({}, group_);
+  group_limit_bytes_ = tightest_limit(limits.memory_groups);
+  const auto bound = topology::usable_memory(limits);
   return bound ? bound->usable_bytes() : std::numeric_limits<std::uint64_t>::max();
 }
 
@@ -58,7 +76,9 @@ void MemoryGuard::watch() {
 
 std::chrono::milliseconds MemoryGuard::look(Clock::time_point now) {
   const std::uint64_t before = policy_.limit_bytes();
-  policy_.look(source_.usable_bytes(), now);
+  const std::uint64_t usable = source_.usable_bytes(), limit = source_.group_limit_bytes();
+  if (std::exchange(group_limit_bytes_, limit) != limit) policy_.group_limit_changed();
+  policy_.look(usable, now);
   if (now >= next_signs_) {
     policy_.look(source_.signs(), now);
     next_signs_ = now + signs_period;

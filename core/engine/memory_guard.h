@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -32,6 +33,11 @@ class MemorySource {
   virtual MemoryPolicy::Clock::time_point now() const { return MemoryPolicy::Clock::now(); }
   // The most bytes that the process may hold in all, including what it holds already.
   virtual std::uint64_t usable_bytes() = 0;
+  // The tightest limit that was set for a group of processes with this one, when usable_bytes() was
+  // called last; the largest number where there is none.
+  virtual std::uint64_t group_limit_bytes() const {
+    return std::numeric_limits<std::uint64_t>::max();
+  }
   virtual MemorySigns signs() = 0;
   // Returns when memory may be getting short, after wake(), or after `time`. One thread waits. Any
   // thread may call wake(), even before the wait begins.
@@ -44,12 +50,14 @@ class SystemMemory final : public MemorySource {
  public:
   SystemMemory();
   std::uint64_t usable_bytes() override;
+  std::uint64_t group_limit_bytes() const override { return group_limit_bytes_; }
   MemorySigns signs() override;
   void wait(std::chrono::milliseconds time) override { events_.wait(time); }
   void wake() override { events_.wake(); }
 
  private:
   std::optional<topology::Cgroup> group_;
+  std::uint64_t group_limit_bytes_ = 0;
   topology::MemoryEvents events_;
 };
 
@@ -80,7 +88,9 @@ class MemoryGuard {
   streaming::StreamedTape& tape_;
   MemorySource& source_;
   Log log_;
-  MemoryPolicy policy_;  // used by the guard's thread, if there is one
+  // Used by the guard's thread, if there is one.
+  MemoryPolicy policy_;
+  std::uint64_t group_limit_bytes_ = 0;  // at the last look
   Clock::time_point next_signs_{};
   std::uint64_t told_bytes_;  // pinned bytes, as logged last
   Clock::time_point next_log_{};

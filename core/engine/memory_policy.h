@@ -32,7 +32,7 @@ class MemoryPolicy {
   static constexpr std::uint64_t margin_bytes = 16 * MiB;
   // The reserve is the memory that others would take in this time at their latest speed. A reserve
   // below the minimum counts as none: the margin covers it. The maximum caps it: a higher speed
-  // means that memory was taken at once, or that a limit was lowered.
+  // means that memory was taken at once.
   static constexpr std::chrono::milliseconds horizon{200};
   static constexpr std::uint64_t reserve_bytes_min = 4 * MiB, reserve_bytes_max = 256 * MiB;
   // Given up at once when there are signs of shortage while no limit is near.
@@ -55,6 +55,9 @@ class MemoryPolicy {
   // Updates the limit from the bytes that the process may hold in all, including those it holds
   // already.
   void look(std::uint64_t usable_bytes, Clock::time_point now);
+  // Says that the next look is under another limit of a group: what it finds less than those before
+  // was taken by nobody, and says nothing of what others will take.
+  void group_limit_changed() { samples_.clear(); }
   // Updates the limit from the signs; call it about once a second.
   void look(const MemorySigns& signs, Clock::time_point now);
 
