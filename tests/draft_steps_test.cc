@@ -72,6 +72,10 @@ void check_drafts(engine::Engine& engine, const Tokens& tokens, const Logits& ex
       case 1:
         sequence->truncate(sequence->position());
         break;
+      case 2:
+        REQUIRE(sequence->reserve(0));
+        REQUIRE(sequence->reserve(static_cast<std::uint32_t>(tokens.size())));
+        break;
       default:
         sequence->accept(accepted);
         REQUIRE(sequence->position() == at + certain + accepted);

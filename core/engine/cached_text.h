@@ -32,7 +32,10 @@ class CachedText {
   std::uint32_t length() const { return length_; }
   std::uint32_t capacity() const { return pages_.capacity(); }
   bool is_long() const { return pages_.is_long(); }
-  bool reserve(std::uint32_t positions) { return pages_.reserve(positions); }
+  bool reserve(std::uint32_t positions) {
+    give_up_drafts();  // their pages lie behind the end, for which there may be no room then
+    return pages_.reserve(positions);
+  }
   std::uint32_t reachable(std::uint32_t length) const { return pages_.reachable(length); }
 
   // Throws UsageError when that is not reachable, or when there is no room for copies.
