@@ -256,6 +256,9 @@ TEST_CASE("a budget that cannot be met is refused with the least that can") {
   const std::string far = sluice::plan::budget_error(large).what();
   CHECK(far.find("a budget of 500 MiB") != std::string::npos);
   CHECK(far.find(" is 200 GiB") != std::string::npos);
+  large.budget.bytes = 4;
+  const std::string tiny = sluice::plan::budget_error(large).what();
+  CHECK(tiny.find("a budget of 4 bytes") != std::string::npos);
   try {
     Engine::open(model_file(), options);
     FAIL("opened within 1 MiB");

@@ -55,6 +55,14 @@ std::uint64_t sum(const std::vector<Line>& lines) {
                          [](std::uint64_t total, const Line& line) { return total + line.bytes; });
 }
 
+// A size as messages have it; rounded down, or up where less would not do.
+std::string shown(std::uint64_t bytes, bool up = false) {
+  if (bytes < MiB && !up) return fmt::format("{} bytes", bytes);
+  const bool is_large = bytes >= 100 * 1024 * MiB;
+  const std::uint64_t unit = is_large ? 1024 * MiB : MiB;
+  return fmt::format("{} {}", (bytes + (up ? unit - 1 : 0)) / unit, is_large ? "GiB" : "MiB");
+}
+
 class Planner {
  public:
   Planner(const gguf::Model& model, const Baseline& baseline, const Request& request)
@@ -459,8 +467,8 @@ Budget find_budget(std::optional<std::uint64_t> requested_bytes) {
   // Taking more than is available would get the process killed.
   Budget budget{less(auto_reserve_bytes), bound ? bound->source : "physical memory"};
   if (requested_bytes) {
-    budget.note = fmt::format("a budget of {} MiB is more than this machine has: using {} MiB ({})",
-                              *requested_bytes / MiB, budget.bytes / MiB, budget.source);
+    budget.note = fmt::format("a budget of {} is more than this machine has: using {} ({})",
+                              shown(*requested_bytes), shown(budget.bytes), budget.source);
   }
   return budget;
 }
@@ -504,26 +512,20 @@ std::vector<Line> helper_lines(const MemoryPlan& plan) {
 }
 
 Error budget_error(const MemoryPlan& plan) {
-  // Each in a unit of its own. The least is rounded up, so that it works.
-  const auto shown = [](std::uint64_t bytes, bool up) {
-    const bool is_large = bytes >= 100 * 1024 * MiB;
-    const std::uint64_t unit = is_large ? 1024 * MiB : MiB;
-    return fmt::format("{} {}", (bytes + (up ? unit - 1 : 0)) / unit, is_large ? "GiB" : "MiB");
-  };
   if (plan.helper_bytes != 0) {
     const std::uint64_t needed = std::max(plan.least_budget_bytes, plan.budget.bytes);
     return Error(
         ExitCode::budget,
-        fmt::format("a budget of {} MiB ({}) is too small for the model and its draft model, which "
-                    "takes {} MiB: {} MiB are missing; raise --budget, or leave out --draft",
-                    plan.budget.bytes / MiB, plan.budget.source, plan.helper_bytes / MiB,
-                    (needed - plan.budget.bytes + MiB - 1) / MiB));
+        fmt::format("a budget of {} ({}) is too small for the model and its draft model, which "
+                    "takes {}: {} are missing; raise --budget, or leave out --draft",
+                    shown(plan.budget.bytes), plan.budget.source, shown(plan.helper_bytes),
+                    shown(needed - plan.budget.bytes, true)));
   }
   return Error(ExitCode::budget,
                fmt::format("a budget of {} ({}) is too small: the least that works for this "
                            "model with a context of {} is {}; raise --budget, or lower --ctx or "
                            "--window (or --parallel, where several texts run together)",
-                           shown(plan.budget.bytes, false), plan.budget.source, plan.context,
+                           shown(plan.budget.bytes), plan.budget.source, plan.context,
                            shown(plan.least_budget_bytes, true)));
 }
 
