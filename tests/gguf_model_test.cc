@@ -1,9 +1,11 @@
 // GGUF files on disk: the writer and its failures, split models, files that cannot be read.
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fmt/format.h>
 #include <functional>
+#include <span>
 #include <string>
 #include <system_error>
 #include <vector>
