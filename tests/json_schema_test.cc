@@ -48,6 +48,12 @@ std::string problem_of(const std::string& schema) {
   return "";
 }
 
+std::string with_commas(unsigned count, const std::string& text) {
+  std::string list = text;
+  while (--count != 0) list += "," + text;
+  return list;
+}
+
 // ---- Random schemas ----
 
 class SchemaWriter {
@@ -118,6 +124,7 @@ class SchemaWriter {
     }
     if (below(5) == 0) required.push_back("extra");
     Json schema = {{"type", "object"}, {"properties", properties}, {"required", required}};
+    if (!properties.empty() && below(3) == 0) schema["minProperties"] = 1;
     const std::uint64_t rest = below(4);
     if (rest == 0 && required.size() <= properties.size()) schema["additionalProperties"] = false;
     if (rest == 1) schema["additionalProperties"] = leaf();
@@ -400,6 +407,23 @@ TEST_CASE("schema: a member that is required twice counts once") {
   check_schema(R"({"type":"object","properties":{"a":true,"b":true},"required":["a","a"],
                    "minProperties":1})",
                {R"({"a":1})", R"({"a":1,"b":2})"}, {"{}", R"({"b":1})"});
+}
+
+TEST_CASE("schema: an object has at least one of its members") {
+  const std::string some = R"({"type":"object","minProperties":1,"properties":{
+      "a":{"type":"integer"},"b":false,"c":{"type":"null"}})";
+  check_schema(some + "}", {R"({"a":1})", R"({"c":null})", R"({"a":1, "c":null})"},
+               {"{}", R"({,"c":null})", R"({"a":1,})", R"({"b":1})"});
+  check_schema(some + R"(,"additionalProperties":{"type":"integer"}})",
+               {R"({"x":1})", R"({"c":null,"x":1,"y":2})"}, {"{}", R"({"x":null})"});
+  // As often as it is written, and where nothing of it is possible.
+  check_schema(R"({"type":"array","minItems":30,"items":)" + some + "}}",
+               {"[" + with_commas(30, R"({"c":null})") + "]"},
+               {"[" + with_commas(29, R"({"c":null})") + ",{}]"});
+  CHECK_THAT(problem_of(R"({"type":"object","minProperties":1,"properties":{"a":false}})"),
+             Contains("no text can ever match"));
+  CHECK_THAT(problem_of(R"({"type":"object","minProperties":1,"additionalProperties":false})"),
+             Contains("no text can ever match"));
 }
 
 TEST_CASE("schema: oneOf where the branches are apart") {

@@ -37,6 +37,7 @@ inline bool is_valid(const SchemaJson& schema, const SchemaJson& value, const Sc
 
 inline bool is_valid_object(const SchemaJson& schema, const SchemaJson& value,
                             const SchemaJson& root) {
+  if (value.size() < schema.value("minProperties", std::size_t{0})) return false;
   for (const SchemaJson& name : schema.value("required", SchemaJson::array())) {
     if (!value.contains(name.get<std::string>())) return false;
   }

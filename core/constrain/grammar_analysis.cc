@@ -39,7 +39,7 @@ std::span<const Expression> GrammarAnalysis::children(const Node& node) const {
   return std::span(builder_.children_).subspan(node.begin, node.end - node.begin);
 }
 
-// Of members, only those that must be there: they stand in a sequence of their own.
+// Of members, only what has to be possible (GrammarBuilder::members).
 std::span<const Expression> GrammarAnalysis::needed_parts(const Node& node) const {
   const std::span<const Expression> parts = children(node);
   return node.kind == Kind::members ? parts.first(1) : parts;

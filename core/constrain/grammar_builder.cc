@@ -185,7 +185,10 @@ Expression GrammarBuilder::call(Rule rule) {
   return add({.kind = Kind::call, .begin = rule, .size = 2});
 }
 
-Expression GrammarBuilder::members(const std::vector<Member>& members, Expression separator) {
+// In front of its parts stands what they need: all that have to be there, or else, if one has to
+// be, any of them.
+Expression GrammarBuilder::members(const std::vector<Member>& members, Expression separator,
+                                   bool is_some) {
   std::vector<Expression> needed, parts = {empty(), separator};
   const auto times_begin = static_cast<std::uint32_t>(times_.size());
   budget_->hold(CompileBudget::growth * members.size() * sizeof(Times));
@@ -194,9 +197,12 @@ Expression GrammarBuilder::members(const std::vector<Member>& members, Expressio
     parts.push_back(member.expression);
     times_.push_back(member.times);
   }
-  parts[0] = add_parts(Kind::sequence, needed);
+  const bool may_be_any = is_some && needed.empty();
+  parts[0] =
+      may_be_any ? choice({parts.begin() + 2, parts.end()}) : add_parts(Kind::sequence, needed);
   const Expression list = add_parts(Kind::members, parts);
   nodes_[list].min = times_begin;
+  nodes_[list].max = may_be_any ? 0 : unlimited;
   return list;
 }
 

@@ -66,7 +66,9 @@ class GrammarBuilder {
     Expression expression;
     Times times;
   };
-  Expression members(const std::vector<Member>& members, Expression separator);
+  // `is_some`: at least one of them is there; a member itself is never the empty text then.
+  Expression members(const std::vector<Member>& members, Expression separator,
+                     bool is_some = false);
 
   Rule add_rule(std::string name);  // to be defined later; the name is for messages
   void define(Rule rule, Expression body);
@@ -87,15 +89,16 @@ class GrammarBuilder {
     sequence,  // this and those that follow have parts
     choice,
     repeat,
-    members,  // first a sequence of those that must be there, then the separator, then all
+    members,  // first what has to be possible, then the separator, then all
   };
   struct Node {
     Kind kind;
-    bool has_counter = false;        // contains a loop that is counted, outside of calls
-    std::uint32_t begin = 0;         // literal: in literals_; bytes: in sets_; others: in children_
-    std::uint32_t end = 0;           // call: `begin` is the rule
-    std::uint32_t min = 0, max = 0;  // repeat; members: `min` is the first in times_
-    std::uint32_t size = 1;          // positions that it needs, saturated
+    bool has_counter = false;  // contains a loop that is counted, outside of calls
+    std::uint32_t begin = 0;   // literal: in literals_; bytes: in sets_; others: in children_
+    std::uint32_t end = 0;     // call: `begin` is the rule
+    // repeat; members: `min` is the first in times_, and `max` is 0 if there have to be some
+    std::uint32_t min = 0, max = 0;
+    std::uint32_t size = 1;  // positions that it needs, saturated
   };
   struct RuleBody {
     std::string name;

@@ -259,7 +259,7 @@ void GrammarCompiler::fill_members(const Node& node, const Gap& gap) {
     first = next_first;
     later = next_later;
   }
-  connect(first, gap.to);
+  if (node.max != 0) connect(first, gap.to);
   connect(later, gap.to);
 }
 

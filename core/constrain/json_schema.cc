@@ -447,10 +447,11 @@ class SchemaCompiler {
     if (adds && members.empty()) {
       return map(rest == plain.end() ? any_value() : *rest, min, max, pointer);
     }
-    if (min > required.size()) refuse_count(pointer, "minProperties");
+    const bool needs_any = min == 1 && required.empty();
+    if (min > required.size() && !needs_any) refuse_count(pointer, "minProperties");
     if (max < members.size() || (adds && max != no_limit)) refuse_count(pointer, "maxProperties");
     if (adds) members.push_back({other_member(*rest, names, pointer), Times::any});
-    return braces(builder_.members(members, json_.comma()));
+    return braces(builder_.members(members, json_.comma(), needs_any));
   }
 
   [[noreturn]] static void refuse_count(const std::string& pointer, const char* name) {
