@@ -151,6 +151,10 @@ TEST_CASE("GBNF: counted repetition of large parts, nested and one after the oth
               {"a", std::string(201, 'a') + "b"});
 }
 
+TEST_CASE("GBNF: line breaks stand for themselves in literals and classes") {
+  check_texts("root ::= \"a\nb\" [;\n]", {"a\nb;", "a\nb\n"}, {"ab;", "a\nb", "a\\nb;"});
+}
+
 TEST_CASE("GBNF: the grammar of JSON in llama.cpp") {
   check_texts(json_gbnf, {"{}", "{\"a\": [1, 2.5, \"x\\n\", {\"b\":null}]}", "{\n  \"a\":true}"},
               {"", "[]", "{\"a\"}", "{\"a\":1,}", "{\"a\":01}"});
@@ -158,7 +162,10 @@ TEST_CASE("GBNF: the grammar of JSON in llama.cpp") {
 
 TEST_CASE("GBNF: an error says line, column and what was expected") {
   CHECK(problem_of("root = \"a\"") == "grammar, line 1, column 6: expected \"::=\", found \"=\"");
-  CHECK_THAT(problem_of("root ::= \"a"), Contains("line 1, column 12: expected a quotation mark"));
+  CHECK_THAT(problem_of("root ::= \"a"),
+             Contains("line 1, column 10: the literal has no quotation mark"));
+  CHECK_THAT(problem_of("root ::= \"a\"\nb ::= [x\nc ::= \"y\""),
+             Contains("line 2, column 7: the class has no \"]\""));
   CHECK_THAT(problem_of("root ::= \"a\"\nb ::= (\"x\""),
              Contains("line 2, column 11: expected \")\""));
   CHECK_THAT(problem_of("root ::= missing"), Contains("column 10: the rule \"missing\" is used"));

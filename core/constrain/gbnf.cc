@@ -144,8 +144,8 @@ class GbnfParser {
   std::optional<Expression> parse_item(unsigned depth) {
     if (rest_.empty()) return std::nullopt;
     const std::string_view place = rest_;
-    if (take("\"")) return parse_literal();
-    if (take("[")) return parse_class();
+    if (take("\"")) return parse_literal(place);
+    if (take("[")) return parse_class(place);
     if (take(".")) return builder_.characters(Ranges{{0, last_character}});
     if (take("(")) {
       if (depth == gbnf_depth_max) {
@@ -193,20 +193,22 @@ class GbnfParser {
     throw expected("one of the escapes \\x \\u \\U \\t \\r \\n \\\\ \\\" \\[ \\] \\- \\^");
   }
 
-  Expression parse_literal() {
+  // Line breaks may stand in literals and classes as they are, as in llama.cpp. `place` is where
+  // the literal begins.
+  Expression parse_literal(std::string_view place) {
     std::string text;
     while (!take("\"")) {
-      if (rest_.empty() || rest_[0] == '\n') throw expected("a quotation mark (\")");
+      if (rest_.empty()) throw error_at(place, "the literal has no quotation mark (\") at its end");
       text += utf8::encode(parse_character());
     }
     return builder_.literal(text);
   }
 
-  Expression parse_class() {
+  Expression parse_class(std::string_view begin) {
     const bool is_negated = take("^");
     Ranges ranges;
     while (!take("]")) {
-      if (rest_.empty() || rest_[0] == '\n') throw expected("\"]\"");
+      if (rest_.empty()) throw error_at(begin, "the class has no \"]\" at its end");
       const std::string_view place = rest_;
       const char32_t first = parse_character();
       char32_t last = first;
