@@ -397,6 +397,19 @@ TEST_CASE("a list of files is read to its last page") {
   CHECK(listed.back().path == "m-Q5_0.gguf");
 }
 
+TEST_CASE("the next page of a list is not asked of another host") {
+  SmallHub hub, other;
+  const Caches caches(hub);
+  hub.files_per_page = 1;
+  hub.other_pages = other.url();
+  hub.put("m-Q1_0.gguf", "text");
+  hub.put("m-Q2_0.gguf", "text");
+  fetch::Web web;
+  CHECK_THROWS_WITH(fetch::Hub(web).list(fetch::parse_reference("hf:o/r")),
+                    Contains("does not answer as a hub does"));
+  CHECK(other.requests() == 0);
+}
+
 TEST_CASE("a manifest whose sizes are no counts names no weights") {
   const std::string sum(64, 'a');
   const auto manifest = [&](const std::string& size) {

@@ -118,6 +118,7 @@ class SmallHub {
   std::string token;                        // that requests to the hub must have; empty: none
   std::chrono::microseconds slowness{500};  // between pieces of 64 KiB
   std::size_t files_per_page = 1'000'000;   // of a listing
+  std::string other_pages;                  // the host of all pages but the first; empty: here
   bool has_tags = true;                     // of files that are downloaded
   std::string last_modified;                // of these; empty: not said
 
@@ -257,7 +258,10 @@ class SmallHub {
       text += ", {\"type\": \"file\", \"path\": \"" + file +
               "\", \"size\": " + std::to_string(content.size()) + "}";
     }
-    if (!next.empty()) next = "Link: <" + url() + listing + "/" + next + ">; rel=\"next\"\r\n";
+    if (!next.empty()) {
+      const std::string host = other_pages.empty() ? url() : other_pages;
+      next = "Link: <" + host + listing + "/" + next + ">; rel=\"next\"\r\n";
+    }
     return send_answer(connection, "200 OK", next, text + "]");
   }
 

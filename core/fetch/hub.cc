@@ -113,10 +113,17 @@ std::vector<ListedFile> Hub::list(const Reference& reference) {
   std::vector<ListedFile> files;
   std::string url = fmt::format("{}/api/models/{}/tree/{}?recursive=true", endpoint_,
                                 reference.repository, url_part(reference.revision));
+  const auto refuse = [&] {
+    throw Error(ExitCode::io,
+                fmt::format("hf:{}: {} does not answer as a hub does: check HF_ENDPOINT",
+                            reference.repository, shown_url(endpoint_)));
+  };
   for (int pages = 0; !url.empty() && pages < 1000; ++pages) {
+    // A server leads nobody to another one, nor to a service of this machine.
+    if (host_of(url) != host_of(endpoint_)) refuse();
     Request request;
     request.url = url;
-    request.token = host_of(url) == host_of(endpoint_) ? token_ : "";
+    request.token = token_;
     request.body_bytes_max = listing_bytes_max;
     const Answer answer = web_.ask(request);
     if (answer.status != 200) throw_answer("hf:" + reference.repository, answer);
@@ -130,9 +137,7 @@ std::vector<ListedFile> Hub::list(const Reference& reference) {
         if (file.path.ends_with(".gguf") && is_safe_path(file.path)) files.push_back(file);
       }
     } catch (const std::exception&) {
-      throw Error(ExitCode::io, fmt::format("hf:{}: {} does not answer as a hub does: check "
-                                            "HF_ENDPOINT",
-                                            reference.repository, shown_url(endpoint_)));
+      refuse();
     }
     url = next_page(answer);
   }
