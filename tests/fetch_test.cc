@@ -314,6 +314,7 @@ TEST_CASE("what cannot pass is not tried again") {
   CHECK_THAT(said("http://127.0.0.1:99999/m.gguf"),
              Contains("127.0.0.1:99999: ") && Contains("check the URL") && !Contains("goes on"));
   CHECK_THAT(said(hub.url() + "/cdn/m.gguf"), Contains("answers 501"));
+  CHECK_THAT(said("https://no-such-host.invalid/m.gguf"), Contains("check its name"));
   CHECK(retries == 0);
 }
 

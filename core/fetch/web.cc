@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -61,6 +62,7 @@ bool may_pass(int code) {
 
 // What helps against a lasting problem; empty: nothing that is known.
 const char* remedy_of(int code) {
+  if (code == CURLE_COULDNT_RESOLVE_HOST) return ": check its name, and the network";
   if (code == CURLE_URL_MALFORMAT) return ": check the URL";
   if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE) {
     return ": SSL_CERT_FILE names the certificates that are trusted";
@@ -86,6 +88,7 @@ struct Web::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   CURLM* multi;
+  std::set<std::string> hosts;  // that have answered
 };
 
 struct Transfer::Handle {
@@ -340,6 +343,7 @@ std::size_t Transfer::take_header(std::string_view line) {
   if (line.starts_with("HTTP/")) {  // another answer: of a proxy, or 100 Continue
     answer_.headers.clear();
     curl().easy_getinfo(handle_->easy, CURLINFO_RESPONSE_CODE, &answer_.status);
+    web_.state_->hosts.insert(host_of(request_.url));
   }
   const std::size_t bytes = line.size(), colon = line.find(':');
   if (colon == line.npos) return bytes;
@@ -376,7 +380,10 @@ void Transfer::finish(int code) {
     answer_.problem += remedy_of(code);
     // Who takes a body refuses what is cut or of another range.
     const bool is_refused = code == CURLE_WRITE_ERROR && request_.on_body;
-    answer_.is_lasting = !may_pass(code) && !is_refused;
+    // libcurl does not tell a name that nobody knows from name servers that do not answer.
+    const bool is_unknown =
+        code == CURLE_COULDNT_RESOLVE_HOST && !web_.state_->hosts.contains(host_of(request_.url));
+    answer_.is_lasting = is_unknown || (!may_pass(code) && !is_refused);
     if (code == CURLE_WRITE_ERROR && !is_refused) answer_.problem = "the answer is too long";
   }
   char* target = nullptr;
