@@ -5,12 +5,16 @@
 #include <array>
 #include <csignal>
 #include <cstdlib>
+#include <fcntl.h>
 #include <map>
 #include <mutex>
 #include <random>
 #include <set>
+#include <sys/file.h>
 
+#include "base/descriptor.h"
 #include "core/error.h"
+#include "core/fetch/download.h"
 #include "core/fetch/hub.h"
 #include "core/fetch/ollama.h"
 #include "core/fetch/reference.h"
@@ -753,6 +757,43 @@ TEST_CASE("two programs that pull one file download it once") {
   CHECK(hub.sent_bytes() == text.size());
   CHECK(std::ranges::count(result.output, '\n') == 3);
   CHECK(content(caches.blob(text)) == text);
+}
+
+TEST_CASE("a lock whose file was removed while it was waited for is none") {
+  SmallHub hub;
+  const Caches caches(hub);
+  const std::string text = random_bytes(9'000'000, 7);
+  hub.put("m.gguf", text);
+  const fs::path lock = caches.folder.file("m.lock");
+  const auto open_lock = [&](int flags) {
+    return base::Descriptor(::open(lock.c_str(), O_RDWR | O_CLOEXEC | flags, 0600));
+  };
+  base::Descriptor other = open_lock(O_CREAT);
+  REQUIRE(::flock(other.number(), LOCK_EX) == 0);
+  fetch::WebOptions options;
+  options.on_retry = [&](const std::string&) {
+    fs::remove(lock);
+    other.close();
+  };
+  fetch::Web web(options);
+  bool is_locked = true, is_watched = false;
+  const fetch::RemoteFile remote{.name = "m.gguf",
+                                 .url = hub.url() + "/cdn/m.gguf",
+                                 .token = "",
+                                 .bytes = text.size(),
+                                 .sha256 = sha256_of(text),
+                                 .version = ""};
+  fetch::download(
+      web, remote, {caches.folder.file("m.gguf"), caches.folder.file("m.incomplete"), lock},
+      [&](const auto&) {
+        const base::Descriptor third = open_lock(0);
+        is_watched = true;
+        is_locked = is_locked && third.is_open() && ::flock(third.number(), LOCK_EX | LOCK_NB) != 0;
+      });
+  CHECK(is_watched);
+  CHECK(is_locked);
+  CHECK_FALSE(other.is_open());
+  CHECK(content(caches.folder.file("m.gguf")) == text);
 }
 
 TEST_CASE("a file that may not be written ends the pull in a line") {

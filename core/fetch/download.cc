@@ -177,12 +177,24 @@ void require_model(const RemoteFile& remote, const fs::path& target, std::string
   }
 }
 
-// One program at a time downloads a file. The lock ends with the program, however that ends.
+bool is_named(const base::Descriptor& file, const fs::path& path) {
+  struct stat opened {
+  }, named{};
+  return ::fstat(file.number(), &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+// One program at a time downloads a file. The lock ends with the program, however that ends. The
+// file may be removed while somebody waits for it (remove_begun); the lock of a file without a name
+// keeps nobody away, so it is opened anew each time.
 base::Descriptor take_lock(const fs::path& path, const Web& web, const std::string& name) {
-  base::Descriptor lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
-  if (!lock.is_open()) fail_at(path, "write");
-  bool is_told = false;
-  while (::flock(lock.number(), LOCK_EX | LOCK_NB) != 0) {
+  for (bool is_told = false;;) {
+    base::Descriptor lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+    if (!lock.is_open()) fail_at(path, "write");
+    if (::flock(lock.number(), LOCK_EX | LOCK_NB) == 0) {
+      if (is_named(lock, path)) return lock;
+      continue;
+    }
     if (errno != EWOULDBLOCK && errno != EINTR) fail_at(path, "lock");
     if (!std::exchange(is_told, true)) {
       web.options().on_retry(fmt::format("{}: another program downloads it; waiting", name));
@@ -191,7 +203,6 @@ base::Descriptor take_lock(const fs::path& path, const Web& web, const std::stri
     ::nanosleep(&pause, nullptr);
     web.options().on_wait();
   }
-  return lock;
 }
 
 // Reads the pieces of a file whose size is known, in order.
