@@ -2,12 +2,14 @@
 // how it ends.
 #include <atomic>
 #include <fcntl.h>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <future>
 #include <map>
 #include <mutex>
 #include <random>
+#include <sys/socket.h>
 #include <sys/un.h>
 #include <thread>
 
@@ -384,6 +386,21 @@ TEST_CASE("a server that stops lets answers end, within the grace") {
     running.thread.join();
     CHECK(running.handler.gone == 1);
   }
+}
+
+TEST_CASE("a program that the server starts gets none of its sockets") {
+  const Running running;
+  int listening = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int descriptor = std::stoi(entry.path().filename().string());
+    int accepts = 0;
+    socklen_t size = sizeof accepts;
+    ::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &accepts, &size);
+    if (accepts == 0) continue;
+    ++listening;
+    CHECK((::fcntl(descriptor, F_GETFD) & FD_CLOEXEC) != 0);
+  }
+  CHECK(listening > 0);
 }
 
 TEST_CASE("a server listens on a path, for its user alone, and takes the file away") {

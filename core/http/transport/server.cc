@@ -6,6 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -108,7 +109,8 @@ class Server::Impl {
  private:
   struct Door {
     Door(Listener&& given, asio::io_context& io)
-        : listener(std::move(given)), socket(io, ::dup(listener.descriptor())) {}
+        : listener(std::move(given)),
+          socket(io, ::fcntl(listener.descriptor(), F_DUPFD_CLOEXEC, 0)) {}
     Listener listener;
     asio::posix::stream_descriptor socket;
     bool is_waiting = false;
