@@ -5,6 +5,7 @@
 #include <fstream>
 #include <functional>
 #include <future>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -580,6 +581,7 @@ TEST_CASE("a file of keys is checked") {
     CHECK_THROWS(ApiKeys::parse(text, "test"));
   }
   CHECK_THROWS(ApiKeys::parse(std::string(300, 'x'), "test"));
+  CHECK_THROWS_AS(ApiKeys::read("/proc/self/fd"), std::system_error);  // it opens, and is not read
   const ApiKeys keys = ApiKeys::parse("first-key\r\nsecond-key", "test");
   CHECK(keys.size() == 2);
   CHECK(keys.find("second-key") == std::optional<std::size_t>(1));
@@ -592,6 +594,9 @@ TEST_CASE("a file of keys is checked") {
 TEST_CASE("a rate fills up again with time") {
   RateLimit rate(2, 60);
   const auto now = RateLimit::Clock::now();
+  RateLimit slow(1, 1e-12);
+  CHECK_FALSE(slow.take(0, now).has_value());
+  CHECK(slow.take(0, now) == std::optional(std::numeric_limits<unsigned>::max()));
   for (int i = 0; i < 60; ++i) CHECK_FALSE(rate.take(0, now).has_value());
   CHECK(rate.take(0, now) == std::optional<unsigned>(1));
   CHECK_FALSE(rate.take(1, now).has_value());

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <fmt/format.h>
 #include <fstream>
-#include <iterator>
+#include <limits>
 #include <sys/stat.h>
 #include <system_error>
 
@@ -41,9 +41,10 @@ bool equal_in_constant_time(const std::string& a, const std::string& b) {
 ApiKeys ApiKeys::read(const std::filesystem::path& path) {
   struct stat facts {};
   std::ifstream file(path, std::ios::binary);
-  if (!file || ::stat(path.c_str(), &facts) != 0) {
+  const auto fail = [&path] {
     throw std::system_error(errno, std::generic_category(), "cannot read " + path.string());
-  }
+  };
+  if (!file || ::stat(path.c_str(), &facts) != 0) fail();
   if (S_ISREG(facts.st_mode) && (facts.st_mode & S_IROTH) != 0) {
     throw UsageError(
         fmt::format("--api-key-file {}: everybody on this machine may read it; "
@@ -52,6 +53,7 @@ ApiKeys ApiKeys::read(const std::filesystem::path& path) {
   }
   std::string text(file_bytes_max + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) fail();  // some of the keys would be missing
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > file_bytes_max) {
     throw UsageError(fmt::format("--api-key-file {}: it is larger than 1 MiB", path.string()));
@@ -110,7 +112,9 @@ std::optional<unsigned> RateLimit::take(std::size_t key, Clock::time_point now) 
     bucket.tokens -= 1;
     return std::nullopt;
   }
-  return static_cast<unsigned>(std::ceil((1 - bucket.tokens) / per_minute_ * 60));
+  const double wait_s = std::ceil((1 - bucket.tokens) / per_minute_ * 60);
+  constexpr double most = std::numeric_limits<unsigned>::max();
+  return static_cast<unsigned>(std::min(wait_s, most));
 }
 
 }  // namespace sluice::http
