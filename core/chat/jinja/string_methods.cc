@@ -224,6 +224,13 @@ bool is_alphanumeric(char32_t c) {
   return is_alphabetic(c) || is_digit(c);
 }
 
+// How many characters a text lacks of a width.
+std::int64_t missing_of(const Text& text, std::int64_t width) {
+  if (width > 1'000'000) throw Failure("the width is too large");
+  const auto size = static_cast<std::int64_t>(count_characters(text.bytes()));
+  return std::max(width, size) - size;
+}
+
 // Pads a text to a number of characters; the text stands at the side `align`.
 template <char align>
 Value method_justify(Evaluator& evaluator, const Value& self, const Arguments& arguments) {
@@ -231,9 +238,7 @@ Value method_justify(Evaluator& evaluator, const Value& self, const Arguments& a
   const Text& text = self_text(self);
   const Text* fill = parameters.optional_text(1);
   const std::int64_t width = parameters.integer_or(0, 0);
-  const auto size = static_cast<std::int64_t>(count_characters(text.bytes()));
-  if (width > 1'000'000) throw Failure("the width is too large");
-  const std::int64_t missing = std::max<std::int64_t>(0, width - size);
+  const std::int64_t missing = missing_of(text, width);
   const std::int64_t left = align == '<'   ? 0
                             : align == '>' ? missing
                                            : missing / 2 + (missing & width & 1);
@@ -248,13 +253,10 @@ Value method_justify(Evaluator& evaluator, const Value& self, const Arguments& a
 Value method_zfill(Evaluator& evaluator, const Value& self, const Arguments& arguments) {
   const Parameters<1> parameters(arguments, {"width"});
   const Text& text = self_text(self);
-  const std::int64_t width = parameters.integer_or(0, 0);
-  if (width > 1'000'000) throw Failure("the width is too large");
+  const std::int64_t missing = missing_of(text, parameters.integer_or(0, 0));
   const bool has_sign = !text.empty() && (text.bytes()[0] == '-' || text.bytes()[0] == '+');
-  const auto missing = width - static_cast<std::int64_t>(count_characters(text.bytes()));
   Text result = text.slice(0, has_sign ? 1 : 0);
-  if (missing > 0)
-    result.append(std::string(static_cast<std::size_t>(missing), '0'), Origin::markup);
+  result.append(std::string(static_cast<std::size_t>(missing), '0'), Origin::markup);
   result.append(text, has_sign ? 1 : 0, text.size());
   return same_kind(evaluator, self, std::move(result));
 }

@@ -118,7 +118,7 @@ Value filter_truncate(Evaluator& evaluator, const Value& subject, const Argument
   const auto end_size = static_cast<std::int64_t>(count_characters(end.bytes()));
   if (most < end_size || leeway < 0) throw Failure("the length is less than that of the end");
   const Text text = to_text(subject);
-  if (static_cast<std::int64_t>(count_characters(text.bytes())) <= most + leeway) return subject;
+  if (static_cast<std::int64_t>(count_characters(text.bytes())) - leeway <= most) return subject;
   Text kept =
       text.slice(0, offset_of_character(text.bytes(), static_cast<std::size_t>(most - end_size)));
   if (!parameters.truth_or(1, false)) {
