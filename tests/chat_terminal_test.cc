@@ -408,7 +408,9 @@ TEST_CASE("a chat whose terminal goes away keeps its history") {
   if (!has_tmux()) SLUICE_SKIP("there is no tmux");
   for (const bool is_answering : {false, true}) {
     const Folder folder;
-    const Terminal terminal(chat_command(folder, "-q --ctx 60000"));
+    // Without a sandbox it is the editor that makes the folder.
+    const std::string sandbox = is_answering ? "auto" : "off";
+    const Terminal terminal(chat_command(folder, "-q --ctx 60000 --sandbox " + sandbox));
     terminal.wait_for("> ");
     if (is_answering) {
       terminal.say("a long story");
@@ -424,5 +426,7 @@ TEST_CASE("a chat whose terminal goes away keeps its history") {
     }
     INFO(content(history));
     CHECK(content(history).find(is_answering ? "story" : "seed") != std::string::npos);
+    const fs::perms folder_mode = fs::status(fs::path(history).parent_path()).permissions();
+    CHECK(folder_mode == fs::perms::owner_all);
   }
 }

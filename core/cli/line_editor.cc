@@ -16,6 +16,7 @@
 #include "core/cli/interrupt.h"
 #include "core/cli/terminal.h"
 #include "core/cli/wrap.h"
+#include "core/files/durable_file.h"
 #include "core/text/utf8.h"
 
 namespace sluice::cli {
@@ -88,8 +89,10 @@ std::string in_columns(const std::vector<std::string>& texts, std::size_t column
 
 // Creates the folder of a file, accessible to its owner only.
 void make_folder_of(const std::filesystem::path& file) {
-  std::error_code ignored;  // a chat goes on without a history
-  std::filesystem::create_directories(file.parent_path(), ignored);
+  try {
+    files::make_private_folder(file.parent_path());
+  } catch (const std::system_error&) {  // a chat goes on without a history
+  }
 }
 
 }  // namespace
