@@ -74,9 +74,11 @@ TEST_CASE("run refuses a schema or grammar by name, before the model runs") {
   write(folder.file("text"), "{");
   write(folder.file("grammar"), "root ::= \"a\" b\n");
   const std::string run = "sluice run " + demo + " -q --raw -p x ";
-  check_fails(run + "--json-schema " + folder.file("not"), 2, "/properties/a/not");
+  check_fails(run + "--json-schema " + folder.file("not"), 2,
+              folder.file("not") + ": schema, /properties/a/not");
   check_fails(run + "--json-schema " + folder.file("text"), 2, "not JSON");
-  check_fails(run + "--grammar " + folder.file("grammar"), 2, "line 1, column 14");
+  check_fails(run + "--grammar " + folder.file("grammar"), 2,
+              folder.file("grammar") + ": grammar, line 1, column 14");
 }
 
 TEST_CASE("rows of a batch have the form that they ask for") {

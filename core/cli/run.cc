@@ -18,6 +18,7 @@
 #include "core/cli/sandbox.h"
 #include "core/cli/speculation.h"
 #include "core/cli/token_reader.h"
+#include "core/constrain/grammar_error.h"
 #include "core/constrain/guide.h"
 #include "core/constrain/library.h"
 #include "core/error.h"
@@ -139,11 +140,15 @@ using Constrained = std::shared_ptr<const constrain::Constraint>;
 // does not wait for the model. Everything of size is made before the engine makes its plan.
 Constrained read_constraint(const RunOptions& options) {
   using Kind = constrain::TextForm::Kind;
-  constrain::TextForm form;
-  if (!options.json_schema.empty()) form = {Kind::json_schema, read_text(options.json_schema)};
-  if (!options.grammar.empty()) form = {Kind::gbnf, read_text(options.grammar)};
-  if (form.kind == Kind::free) return nullptr;
-  constrain::Grammar grammar = constrain::compile(form);
+  const bool is_gbnf = options.json_schema.empty();
+  const std::filesystem::path& file = is_gbnf ? options.grammar : options.json_schema;
+  if (file.empty()) return nullptr;
+  constrain::Grammar grammar;
+  try {
+    grammar = constrain::compile({is_gbnf ? Kind::gbnf : Kind::json_schema, read_text(file)});
+  } catch (const constrain::GrammarError& error) {
+    throw UsageError(fmt::format("{}: {}", file.string(), error.what()));
+  }
   std::shared_ptr<const constrain::TokenTrie> trie;
   {
     const gguf::Model header = gguf::Model::open(options.common.model, {.header_only = true});
