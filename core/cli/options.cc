@@ -511,10 +511,7 @@ std::string context_warning(const CommonOptions& common, const gguf::Model& head
 std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
                                             engine::EngineOptions options,
                                             std::optional<engine::RunPlanner> planner) {
-  if (!common.report.empty()) {
-    refuse_files_of_model(common.report, common.model);
-    refuse_other_than_report(common);
-  }
+  check_report_of_model(common);
   if (!planner) planner.emplace(common.model, gguf::ParseOptions{});
   if (!common.trace_experts.empty()) {
     if (model::Keys(planner->header()).whole_or("expert_count", 0) == 0) {

@@ -398,10 +398,7 @@ int run_plan(const PlanOptions& given) {
   Progress progress(given.common.quiet);
   read_draft_model(given.common.speculate);
   const engine::RunPlanner planner(given.common.model);
-  if (!given.common.report.empty()) {
-    refuse_files_of_model(given.common.report, given.common.model);
-    refuse_other_than_report(given.common);
-  }
+  check_report_of_model(given.common);
   PlanOptions options = given;
   const std::uint32_t model_context = model::trained_context(model::Keys(planner.header()));
   engine::EngineOptions settings;

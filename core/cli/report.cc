@@ -202,6 +202,11 @@ void refuse_other_than_report(const CommonOptions& common) {
   refuse_existing(common.report, common.force || is_report(common.report));
 }
 
+void check_report_of_model(const CommonOptions& common) {
+  if (!common.report.empty()) refuse_files_of_model(common.report, common.model);
+  refuse_other_than_report(common);
+}
+
 void write_report_file(const CommonOptions& common, const ordered_json& report) {
   if (!common.report.empty()) write_file(common.report, json_text(report));
 }

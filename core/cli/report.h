@@ -66,6 +66,8 @@ class RunWatch {
 // Throws UsageError when --report names something else than the report of an earlier run, or of a
 // plan, unless there is --force; and std::system_error as refuse_existing().
 void refuse_other_than_report(const CommonOptions& common);
+// The same, and for a file of the model in any case.
+void check_report_of_model(const CommonOptions& common);
 
 // Writes a report to the file of --report, if there is one.
 void write_report_file(const CommonOptions& common, const nlohmann::ordered_json& report);
