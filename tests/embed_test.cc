@@ -305,6 +305,8 @@ TEST_CASE("a row that cannot be computed is an error of its own") {
                                          << R"({"input":"x","wish":1})"
                                          << "\n"
                                          << R"({"id":2,"input":""})"
+                                         << "\n"
+                                         << R"({"id":null,"input":"x"})"
                                          << "\n";
   const Result result =
       shell("sluice embed '" + path.string() + "' -f " + folder.file("in.jsonl") + " --quiet");
@@ -312,7 +314,7 @@ TEST_CASE("a row that cannot be computed is an error of its own") {
   std::istringstream lines(result.output);
   std::vector<nlohmann::json> rows;
   for (std::string line; std::getline(lines, line);) rows.push_back(nlohmann::json::parse(line));
-  REQUIRE(rows.size() == 7);
+  REQUIRE(rows.size() == 8);
   CHECK(rows[0]["id"].get<std::string>() == "a");
   CHECK(rows[0]["tokens"].get<int>() == 4);  // [CLS] the water [SEP]
   CHECK(rows[0]["embedding"].size() == 256);
@@ -322,6 +324,7 @@ TEST_CASE("a row that cannot be computed is an error of its own") {
   }
   CHECK(rows[4]["error"]["code"].get<std::string>() == "prompt_too_long");
   CHECK(rows[6]["tokens"].get<int>() == 2);  // an empty text is one
+  CHECK(rows[7].contains("embedding"));      // null is as good as no id
 }
 
 TEST_CASE("rerank prints the best text first") {

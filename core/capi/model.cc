@@ -166,10 +166,7 @@ ordered_json body_of(const sluice_request& request, RequestTexts& texts) {
   ordered_json body = ordered_json::object();
   if (request.settings != nullptr) {
     const std::string text = texts.of(request.settings, "request.settings");
-    body = as_argument("request.settings", [&] {
-      return rows::parse_row_object(
-          text, {rows::row_values_max, rows::row_members_max, rows::row_depth_max, "object"});
-    });
+    body = as_argument("request.settings", [&] { return rows::parse_row_object(text, "object"); });
     for (const char* name : {"prompt", "messages", "n", "logprobs", "top_logprobs"}) {
       if (rows::find_member(body, name) == nullptr) continue;
       throw UsageError(fmt::format("request.settings: \"{}\" cannot stand here", name));

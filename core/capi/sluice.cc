@@ -8,6 +8,7 @@
 #include "core/capi/boundary.h"
 #include "core/capi/model.h"
 #include "core/capi/text.h"
+#include "core/rows/row_json.h"
 
 namespace sluice::capi {
 namespace {
@@ -82,7 +83,8 @@ void sluice_free(char* text) {
 int sluice_plan(const char* path, const sluice_model_options* options, char** json) {
   return guarded([&] {
     not_null(json, "json");
-    *json = copied(plan_json(not_null(path, "path"), options_of(options)).dump());
+    const auto plan = plan_json(not_null(path, "path"), options_of(options));
+    *json = copied(rows::json_text(plan));
   });
 }
 
@@ -101,11 +103,7 @@ int sluice_model_close(sluice_model* model) {
 int sluice_model_info(sluice_model* model, char** json) {
   return guarded([&] {
     const auto opened = models().get(model);
-    not_null(json, "json");
-    using nlohmann::ordered_json;
-    // A name in the file may be no UTF-8.
-    const auto replace = ordered_json::error_handler_t::replace;
-    *json = copied(opened->info().dump(-1, ' ', false, replace));
+    *not_null(json, "json") = copied(rows::json_text(opened->info()));
   });
 }
 
@@ -175,7 +173,7 @@ int sluice_text_result(sluice_text* text, sluice_result* result) {
 int sluice_text_tool_calls(sluice_text* text, char** json) {
   return guarded([&] {
     const auto running = texts().get(text);
-    *not_null(json, "json") = copied(running->tool_calls().dump());
+    *not_null(json, "json") = copied(rows::json_text(running->tool_calls()));
   });
 }
 

@@ -25,7 +25,6 @@
 #include "core/rows/task_maker.h"
 #include "core/serve/scheduler.h"
 #include "core/text/byte_order_mark.h"
-#include "core/text/quoted.h"
 
 namespace sluice::cli {
 namespace {
@@ -45,22 +44,16 @@ struct TextRow {
 
 // An object with a text or the ids of its tokens, and perhaps an id. Throws BadRow.
 TextRow parse_row(const std::string& line) {
-  const RowJson json = rows::parse_row_object(
-      line, {rows::row_values_max, rows::row_members_max, rows::row_depth_max, "row"});
+  const RowJson json = rows::parse_row_object(line, "row");
+  rows::check_members(json, {"id", "input"});
   TextRow row;
-  const RowJson* input = nullptr;
-  for (const auto& item : json.items()) {
-    if (item.key() == "id") {
-      if (!item.value().is_string() && !item.value().is_number_integer()) {
-        rows::throw_wrong_type("id", "a text or a whole number", item.value());
-      }
-      row.id = rows::json_text(item.value());
-    } else if (item.key() == "input") {
-      input = &item.value();
-    } else {
-      throw rows::BadRow(fmt::format("\"{}\" is unknown", text::escaped(item.key(), 100)));
+  if (const RowJson* id = rows::find_member(json, "id")) {
+    if (!id->is_string() && !id->is_number_integer()) {
+      rows::throw_wrong_type("id", "a text or a whole number", *id);
     }
+    row.id = rows::json_text(*id);
   }
+  const RowJson* input = rows::find_member(json, "input");
   if (input == nullptr) throw rows::BadRow("\"input\" is missing");
   row.prompt = rows::text_or_tokens(*input, "input");
   return row;

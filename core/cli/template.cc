@@ -11,6 +11,7 @@
 #include "core/cli/output.h"
 #include "core/cli/sandbox.h"
 #include "core/gguf/gguf.h"
+#include "core/rows/row_json.h"
 #include "core/text/limited_json.h"
 
 namespace sluice::cli {
@@ -64,7 +65,7 @@ Rendering render(const chat::ChatTemplate& chat_template, std::string_view line,
 std::string json_line(const Rendering& rendering) {
   const Json json =
       rendering.error ? Json{{"error", *rendering.error}} : Json{{"text", rendering.text}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return rows::json_text(json) + "\n";
 }
 
 }  // namespace

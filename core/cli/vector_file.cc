@@ -4,8 +4,6 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <charconv>
-#include <cmath>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/rows/answer_body.h"
 #include "core/rows/row_json.h"
 
 namespace sluice::cli {
@@ -34,15 +33,10 @@ std::string vector_line(std::uint64_t row, const RowVector& vector) {
     return line + fmt::format(",\"error\":{{\"code\":{},\"message\":{}}}}}\n",
                               rows::json_text(vector.code), rows::json_text(vector.problem));
   }
-  line += fmt::format(R"(,"tokens":{},"embedding":[)", vector.tokens);
-  for (std::size_t i = 0; i < vector.values.size(); ++i) {
-    std::array<char, 32> digits;
-    const float value = vector.values[i];
-    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
-    if (i != 0) line += ',';
-    line += std::isfinite(value) ? std::string_view(digits.data(), end) : "null";
-  }
-  return line + "]}\n";
+  return line +
+         fmt::format(R"(,"tokens":{},"embedding":{}}})", vector.tokens,
+                     rows::numbers_text(vector.values)) +
+         "\n";
 }
 
 VectorFile::VectorFile(const std::filesystem::path& path, const batch::JobState& state,

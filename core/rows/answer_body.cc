@@ -1,6 +1,9 @@
 #include "core/rows/answer_body.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
 #include <fmt/format.h>
 #include <utility>
 
@@ -144,6 +147,17 @@ std::string openai_body(Form form, const OpenAiBody& facts, std::span<const Comp
                                      }))
       .add("usage", usage_of(choices))
       .end();
+}
+
+std::string numbers_text(std::span<const float> values) {
+  std::string text = "[";
+  for (const float value : values) {
+    std::array<char, 32> digits;
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+    if (text.size() > 1) text += ',';
+    text += std::isfinite(value) ? std::string_view(digits.data(), end) : "null";
+  }
+  return text + "]";
 }
 
 std::string logprobs_text(Form form, const Completion& completion, std::uint32_t top,

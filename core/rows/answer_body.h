@@ -38,6 +38,10 @@ struct OpenAiBody {
 };
 std::string openai_body(Form form, const OpenAiBody& facts, std::span<const Completion> choices);
 
+// A vector as JSON: a float that has the same bits comes of each number, and null stands for what
+// is not finite.
+std::string numbers_text(std::span<const float> values);
+
 // Builds the text of an object from members that are text already: there are too many log
 // probabilities to hold them as JSON values.
 class ObjectText {

@@ -207,7 +207,7 @@ RowJson parse_limited(std::string_view text) {
   if (text.size() > row_bytes_max) {
     throw BadRow(fmt::format("the row has {} bytes, the most is {}", text.size(), row_bytes_max));
   }
-  return parse_row_object(text, {row_values_max, row_members_max, row_depth_max, "row"});
+  return parse_row_object(text, "row");
 }
 
 void read_settings(RowJson& settings, std::uint64_t row, const RowDefaults& defaults,

@@ -21,6 +21,7 @@
 
 #include "core/chat/dialogue.h"
 #include "core/constrain/library.h"
+#include "core/rows/row_json.h"
 #include "core/sampling/sampler.h"
 #include "core/tokenizer/tokenizer.h"
 
@@ -86,13 +87,10 @@ struct RowDefaults {
   bool shortens = false;
 };
 
-// Limits; a row beyond one of them is an error. They bound the memory for parsing a row and for
-// running it. They are for the JSON as a whole (bytes, values and names, members, depth), for the
-// id, the model, each stop text and each bias, and for the log probabilities that a row asks for.
+// Limits besides those of row_json.h; a row beyond one of them is an error. They bound the memory
+// for parsing a row and for running it. They are for the JSON as a whole, for the id, the model,
+// each stop text and each bias, and for the log probabilities that a row asks for.
 inline constexpr std::size_t row_bytes_max = std::size_t{4} << 20;
-inline constexpr std::size_t row_values_max = std::size_t{1} << 17;
-inline constexpr std::size_t row_members_max = 4096;  // of one object
-inline constexpr std::size_t row_depth_max = 128;
 inline constexpr std::size_t text_bytes_max = 4096;
 inline constexpr std::uint64_t logprobs_max = std::uint64_t{1} << 17;
 

@@ -1,22 +1,22 @@
 #include "core/rows/row_json.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "core/text/limited_json.h"
+#include "core/text/quoted.h"
 
 namespace sluice::rows {
 
-RowJson parse_row_object(std::string_view line, const RowLimits& limits) {
+RowJson parse_row_object(std::string_view line, std::string_view what) {
   RowJson object;
   try {
-    object = parse_limited_json(
-                 line, {limits.what, limits.values_max, limits.members_max, limits.depth_max})
-                 .value;
+    object = parse_limited_json(line, {what, row_values_max, row_members_max, row_depth_max}).value;
   } catch (const JsonError& error) {
     throw BadRow(error.what());
   }
   if (!object.is_object()) {
-    throw BadRow(fmt::format("a {} must be an object, not {}", limits.what, object.type_name()));
+    throw BadRow(fmt::format("a {} must be an object, not {}", what, object.type_name()));
   }
   return object;
 }
@@ -26,6 +26,13 @@ const RowJson* find_member(const RowJson& object, std::string_view name) {
     if (item.key() == name) return item.value().is_null() ? nullptr : &item.value();
   }
   return nullptr;
+}
+
+void check_members(const RowJson& object, std::initializer_list<std::string_view> known) {
+  for (const auto& item : object.items()) {
+    if (std::ranges::find(known, item.key()) != known.end()) continue;
+    throw BadRow(fmt::format("\"{}\" is unknown", text::escaped(item.key(), 100)));
+  }
 }
 
 std::string json_text(const RowJson& value) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -20,18 +21,19 @@ struct BadRow : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-struct RowLimits {
-  std::size_t values_max;             // values and names together
-  std::size_t members_max;            // of one object
-  std::size_t depth_max;              // of nested containers
-  std::string_view what = "request";  // that the object is, for messages
-};
+inline constexpr std::size_t row_values_max = std::size_t{1} << 17;  // values and names together
+inline constexpr std::size_t row_members_max = 4096;                 // of one object
+inline constexpr std::size_t row_depth_max = 128;                    // of nested containers
 
-// Parses an object, in time linear in the line. Throws BadRow for anything else and beyond a limit.
-RowJson parse_row_object(std::string_view line, const RowLimits& limits);
+// Parses an object, in time linear in the line. Throws BadRow for anything else and beyond one of
+// these limits. `what` is what the object is, for messages.
+RowJson parse_row_object(std::string_view line, std::string_view what = "request");
 
 // The member of an object; null when it is absent or has the value null.
 const RowJson* find_member(const RowJson& object, std::string_view name);
+
+// Throws BadRow for a member of the object that is none of these.
+void check_members(const RowJson& object, std::initializer_list<std::string_view> known);
 
 // The text of a value, in one line; bytes that are no UTF-8 become U+FFFD.
 std::string json_text(const RowJson& value);

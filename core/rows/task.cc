@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/files/checksum.h"
+#include "core/rows/row_json.h"
 
 namespace sluice::rows {
 
@@ -60,11 +61,9 @@ nlohmann::ordered_json to_json(const std::vector<chat::ToolCall>& calls, const T
   if (task.choice != 0) answer += fmt::format("_{}", task.choice);
   nlohmann::ordered_json list;
   for (const chat::ToolCall& call : calls) {
-    const std::string arguments =
-        call.arguments.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
     list.push_back({{"id", fmt::format("call_{}_{}", answer, list.size())},
                     {"type", "function"},
-                    {"function", {{"name", call.name}, {"arguments", arguments}}}});
+                    {"function", {{"name", call.name}, {"arguments", json_text(call.arguments)}}}});
   }
   return list;
 }

@@ -1,13 +1,9 @@
 #include "core/http/api/embeddings.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <charconv>
-#include <cmath>
 #include <fmt/format.h>
 #include <functional>
-#include <initializer_list>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -18,9 +14,9 @@
 #include <variant>
 
 #include "core/http/api/api_error.h"
+#include "core/rows/answer_body.h"
 #include "core/rows/row_json.h"
 #include "core/text/base64.h"
-#include "core/text/quoted.h"
 
 namespace sluice::http {
 namespace {
@@ -44,26 +40,7 @@ std::vector<rows::Prompt> prompts_of(const RowJson& input) {
   return prompts;
 }
 
-void check_members(const RowJson& body, std::initializer_list<std::string_view> known) {
-  for (const auto& item : body.items()) {
-    if (std::ranges::find(known, item.key()) != known.end()) continue;
-    throw rows::BadRow(fmt::format("\"{}\" is unknown", text::escaped(item.key(), 100)));
-  }
-}
-
 static_assert(std::endian::native == std::endian::little, "base64 has little-endian floats");
-
-// As JSON, such that a float comes of it that has the same bits.
-std::string numbers_text(std::span<const float> values) {
-  std::string text = "[";
-  for (const float value : values) {
-    std::array<char, 32> digits;
-    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
-    if (text.size() > 1) text += ',';
-    text += std::isfinite(value) ? std::string_view(digits.data(), end) : "null";
-  }
-  return text + "]";
-}
 
 // The inputs of one request on their way.
 class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
@@ -188,7 +165,7 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
                                  embedding.size_bytes());
     return fmt::format(
         R"({{"object":"embedding","index":{},"embedding":{}}})", index,
-        request_.wants_base64 ? '"' + text::to_base64(bytes) + '"' : numbers_text(embedding));
+        request_.wants_base64 ? '"' + text::to_base64(bytes) + '"' : rows::numbers_text(embedding));
   }
 
   void end() {
@@ -252,11 +229,6 @@ void add_task(const rows::TaskMaker& maker, const rows::Prompt& prompt, rows::Po
   grow(request.tasks_bytes);
 }
 
-RowJson parse_body(std::string_view body) {
-  return rows::parse_row_object(body,
-                                {rows::row_values_max, rows::row_members_max, rows::row_depth_max});
-}
-
 std::string model_in(const RowJson& json) {
   const RowJson* model = rows::find_member(json, "model");
   return model == nullptr ? "" : rows::text_of(*model, "model");
@@ -308,8 +280,8 @@ EmbeddingRequest read_embedding_request(const rows::TaskMaker& maker, rows::Pool
                                         std::uint64_t number, const TasksGrow& grow) {
   EmbeddingRequest request;
   try {
-    const RowJson json = parse_body(body);
-    check_members(json, {"input", "model", "encoding_format", "user", "dimensions"});
+    const RowJson json = rows::parse_row_object(body);
+    rows::check_members(json, {"input", "model", "encoding_format", "user", "dimensions"});
     const RowJson* input = rows::find_member(json, "input");
     if (input == nullptr) throw rows::BadRow("\"input\" is missing");
     request.model = model_in(json);
@@ -336,9 +308,9 @@ EmbeddingRequest read_rerank_request(const rows::TaskMaker& maker, const rows::P
                                      std::uint64_t number, const TasksGrow& grow) {
   EmbeddingRequest request;
   try {
-    const RowJson json = parse_body(body);
-    check_members(json, {"query", "documents", "texts", "top_n", "model", "return_documents",
-                         "return_text", "user"});
+    const RowJson json = rows::parse_row_object(body);
+    rows::check_members(json, {"query", "documents", "texts", "top_n", "model", "return_documents",
+                               "return_text", "user"});
     const RowJson* query = rows::find_member(json, "query");
     if (query == nullptr) throw rows::BadRow("\"query\" is missing");
     const std::string asked = rows::text_of(*query, "query");

@@ -59,8 +59,7 @@ TextRequest read_text_request(const rows::TaskMaker& maker, TextRoute route, std
   TextRequest request;
   rows::ParsedRow parsed;
   try {
-    RowJson json = rows::parse_row_object(
-        body, {rows::row_values_max, rows::row_members_max, rows::row_depth_max});
+    RowJson json = rows::parse_row_object(body);
     take_stream_settings(route, json, request);
     if (route == TextRoute::responses) {
       request.echo = echo_of(json).dump();

@@ -7,7 +7,6 @@
 #include "core/http/api/api_error.h"
 #include "core/http/api/text_request.h"
 #include "core/rows/row_json.h"
-#include "core/text/quoted.h"
 
 namespace sluice::http {
 namespace {
@@ -16,23 +15,9 @@ using nlohmann::ordered_json;
 using rows::RowJson;
 using tokenizer::Token;
 
-RowJson parse(std::string_view body) {
-  return rows::parse_row_object(body,
-                                {rows::row_values_max, rows::row_members_max, rows::row_depth_max});
-}
-
 bool flag(const RowJson& body, std::string_view name) {
   const RowJson* value = rows::find_member(body, name);
   return value != nullptr && rows::truth_of(*value, name);
-}
-
-void check_members(const RowJson& body, std::initializer_list<std::string_view> known) {
-  for (const auto& item : body.items()) {
-    bool is_known = false;
-    for (const std::string_view name : known) is_known = is_known || item.key() == name;
-    if (!is_known)
-      throw rows::BadRow(fmt::format("\"{}\" is unknown", text::escaped(item.key(), 100)));
-  }
 }
 
 std::vector<Token> tokens_of_text(const tokenizer::Tokenizer& tokenizer, const RowJson& body) {
@@ -52,13 +37,13 @@ std::vector<Token> tokens_of_text(const tokenizer::Tokenizer& tokenizer, const R
 std::string tokenize_answer(const rows::TaskMaker& maker, const tokenizer::Tokenizer& tokenizer,
                             std::string_view body, std::uint64_t number) {
   try {
-    const RowJson json = parse(body);
+    const RowJson json = rows::parse_row_object(body);
     std::vector<Token> tokens;
     bool wants_pieces = false;
     if (rows::find_member(json, "messages") != nullptr) {
       tokens = read_text_request(maker, TextRoute::chat, body, number).task.prompt;
     } else {
-      check_members(json, {"content", "add_special", "parse_special", "with_pieces"});
+      rows::check_members(json, {"content", "add_special", "parse_special", "with_pieces"});
       tokens = tokens_of_text(tokenizer, json);
       wants_pieces = flag(json, "with_pieces");
     }
@@ -75,8 +60,8 @@ std::string tokenize_answer(const rows::TaskMaker& maker, const tokenizer::Token
 
 std::string detokenize_answer(const tokenizer::Tokenizer& tokenizer, std::string_view body) {
   try {
-    const RowJson json = parse(body);
-    check_members(json, {"tokens"});
+    const RowJson json = rows::parse_row_object(body);
+    rows::check_members(json, {"tokens"});
     const RowJson* list = rows::find_member(json, "tokens");
     if (list == nullptr) throw rows::BadRow("\"tokens\" is missing");
     if (!list->is_array()) rows::throw_wrong_type("tokens", "an array of token ids", *list);

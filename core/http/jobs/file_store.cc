@@ -16,6 +16,7 @@
 #include "base/descriptor.h"
 #include "core/files/small_file.h"
 #include "core/http/transport/error.h"
+#include "core/rows/row_json.h"
 #include "core/text/limited_json.h"
 
 namespace sluice::http {
@@ -64,13 +65,9 @@ bool is_of_upload(std::string_view name) {
   return is_plain_id(target);
 }
 
-std::string description_text(const StoredFile& file) {
-  return file.json().dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
-
 // What a file takes of the limit.
 std::uint64_t counted_bytes(const StoredFile& file) {
-  return file.bytes + description_text(file).size() + FileStore::file_overhead_bytes;
+  return file.bytes + rows::json_text(file.json()).size() + FileStore::file_overhead_bytes;
 }
 
 // Does what changes the disk.
@@ -160,7 +157,7 @@ StoredFile FileStore::Upload::commit(const std::string& name, const std::string&
                     .purpose = purpose,
                     .bytes = file_.position(),
                     .created = static_cast<std::uint64_t>(std::time(nullptr))};
-  const std::string text = description_text(stored);
+  const std::string text = rows::json_text(stored.json());
   count(text.size());
   keep([&] {
     file_.commit();

@@ -28,12 +28,8 @@ constexpr std::size_t listed_files_max = 10'000;
 constexpr std::size_t listed_batches_max = 100;
 constexpr std::size_t listed_batches_default = 20;
 
-std::string text_of(const ordered_json& json) {
-  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
-
 Response json_response(const ordered_json& json) {
-  return {.body = text_of(json)};
+  return {.body = rows::json_text(json)};
 }
 
 // One item more than were asked for says that there are more. The items go into the text one by
@@ -49,9 +45,9 @@ Response list_response(std::vector<Item> items, std::size_t limit, ToJson to_jso
     const bool is_first = &item == &items.front();
     if (is_first) end["first_id"] = json["id"];
     end["last_id"] = json["id"];
-    response.body += (is_first ? "" : ",") + text_of(json);
+    response.body += (is_first ? "" : ",") + rows::json_text(json);
   }
-  response.body += "]," + text_of(end).substr(1);
+  response.body += "]," + rows::json_text(end).substr(1);
   return response;
 }
 
@@ -169,8 +165,7 @@ Response JobsApi::delete_file(std::string_view id) {
 Response JobsApi::create_batch(std::string_view body) {
   ordered_json json;
   try {
-    json = rows::parse_row_object(
-        body, {rows::row_values_max, rows::row_members_max, rows::row_depth_max});
+    json = rows::parse_row_object(body);
   } catch (const rows::BadRow& bad) {
     throw ApiError(400, bad.what());
   }
