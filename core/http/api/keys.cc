@@ -100,7 +100,7 @@ std::string_view bearer_key(std::string_view authorization) {
 
 RateLimit::RateLimit(std::size_t keys, double per_minute)
     : per_minute_(per_minute),
-      buckets_(std::max<std::size_t>(keys, 1), {per_minute, Clock::now()}) {}
+      buckets_(std::max<std::size_t>(keys, 1), {std::max(per_minute, 1.0), Clock::now()}) {}
 
 std::optional<unsigned> RateLimit::take(std::size_t key, Clock::time_point now) {
   if (per_minute_ <= 0) return std::nullopt;
