@@ -208,6 +208,15 @@ TEST_CASE("a model that was installed with the program has a name") {
   CHECK(large.errors.find("MODEL is a file, or an installed model: small") != std::string::npos);
   const Result close = shell(installed + "inspect smal");
   CHECK(close.errors.find("did you mean the installed model small?") != std::string::npos);
+
+  // From a folder that does not hold them, too, where a sandbox hides them.
+  fs::create_directories(folder.file("elsewhere"));
+  const std::string elsewhere = "cd " + folder.file("elsewhere") + " && ../bin/sluice ";
+  check_fails(elsewhere + "run smal -p x", 5, "did you mean the installed model small?");
+  check_fails(elsewhere + "run large -p x", 5, "an installed model: small");
+  check_fails(elsewhere + "run OWNER/REPO:Q4_K_M -p x", 5, "did you mean hf:OWNER/REPO:Q4_K_M?");
+  check_fails(elsewhere + "run .. -p x", 5, "sluice import");
+  CHECK(shell(elsewhere + "run small -f nothing").errors.find("MODEL") == std::string::npos);
 }
 
 TEST_CASE("wrong usage ends with status 2 and one line that names it") {

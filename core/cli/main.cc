@@ -15,6 +15,7 @@
 #include <new>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <sys/resource.h>
 #include <system_error>
 #include <unistd.h>
@@ -164,13 +165,13 @@ class Program {
   }
 
   static int run_command(const Command& command) {
+    const MissingModel missing = missing_model(*command.app);
     try {
       return command.run();
     } catch (const std::system_error& error) {
-      const std::string hint =
-          error.code() == std::errc::no_such_file_or_directory ? model_hint(*command.app) : "";
-      if (hint.empty()) throw;
-      throw Error(ExitCode::io, fmt::format("{}{}", error.what(), hint));
+      const bool is_of_model = std::string_view(error.what()).starts_with(missing.name + ":");
+      if (missing.hint.empty() || !is_of_model) throw;
+      throw Error(ExitCode::io, error.what() + missing.hint);
     }
   }
 

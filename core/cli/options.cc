@@ -170,26 +170,45 @@ CLI::Validator named_model(ModelPart part) {
           ""};
 }
 
-std::string model_hint(const CLI::App& command) {
+namespace {
+
+// OWNER/REPO:QUANT, a reference that lacks its beginning.
+bool is_of_hub(const std::string& name) {
+  try {
+    return fetch::parse_reference("hf:" + name).kind == fetch::ReferenceKind::hub_quant;
+  } catch (const UsageError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+MissingModel missing_model(const CLI::App& command) {
   namespace fs = std::filesystem;
   const CLI::Option* option = nullptr;
   for (const char* name : {"--model", "IN.gguf", "FILES"}) {
     if (option == nullptr) option = command.get_option_no_throw(name);
   }
-  if (option == nullptr || option->empty()) return "";
-  const std::string given = option->results().front();
+  if (option == nullptr || option->empty()) return {};
+  MissingModel missing{.name = option->results().front(), .hint = ""};
   std::error_code ignored;
-  if (fs::path(given).has_parent_path() || fs::exists(given, ignored)) return "";
+  if (fs::is_directory(missing.name, ignored)) {
+    missing.hint = "; MODEL is a file: name one in it (`sluice import` makes one of a checkpoint)";
+  }
+  if (fs::exists(missing.name, ignored)) return missing;
+  if (is_of_hub(missing.name)) missing.hint = fmt::format("; did you mean hf:{}?", missing.name);
+  if (fs::path(missing.name).has_parent_path()) return missing;
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(installed_models(), ignored)) {
     if (entry.path().extension() == ".gguf") names.push_back(entry.path().stem().string());
   }
   std::ranges::sort(names);
-  if (names.empty() || std::ranges::binary_search(names, given)) return "";
-  if (const std::string meant = closest(fs::path(given).stem().string(), names); !meant.empty()) {
-    return fmt::format("; did you mean the installed model {}?", meant);
-  }
-  return fmt::format("; MODEL is a file, or an installed model: {}", fmt::join(names, ", "));
+  if (names.empty() || std::ranges::binary_search(names, missing.name)) return missing;
+  const std::string meant = closest(fs::path(missing.name).stem().string(), names);
+  missing.hint = meant.empty() ? fmt::format("; MODEL is a file, or an installed model: {}",
+                                             fmt::join(names, ", "))
+                               : fmt::format("; did you mean the installed model {}?", meant);
+  return missing;
 }
 
 CLI::Validator number_between(double least, double most, const std::string& range) {

@@ -88,9 +88,15 @@ enum class ModelPart { whole, header, headers };
 // goes; for Option::transform.
 CLI::Validator named_model(ModelPart part = ModelPart::whole);
 
-// What to add to the message that the model of a command is not there: the installed models, and
-// the one that was probably meant. Empty when the model was not given by a name.
-std::string model_hint(const CLI::App& command);
+// A model that is not there, or is a folder.
+struct MissingModel {
+  std::string name;  // as it was given
+  std::string hint;  // to add to the message that it cannot be read; empty: there is nothing to say
+};
+
+// Looks where models may be, so it has to come before a sandbox (core/cli/sandbox.h) hides them.
+// The hint names the installed models, or what was probably meant.
+MissingModel missing_model(const CLI::App& command);
 
 // MODEL, or -m: a path, the name of a model that is here, or a reference.
 CLI::Option* add_model_argument(CLI::App& command, std::filesystem::path& model,
