@@ -574,6 +574,19 @@ TEST_CASE("bench measures each prompt with each length, and prints them in sever
 TEST_CASE("an option that does nothing is not passed over in silence") {
   const Folder folder;
   const std::string model = make_model(folder);
+  check_fails("sluice plan --hit-rate 0.5 " + model, 2, "--hit-rate: the model has no experts");
+  for (const char* twice : {"6GiB --budget 4GiB", "disk=1GB/s --disk 2GB/s", "2cpu --threads 1",
+                            "dram=1GB/s --dram 2GB/s"}) {
+    check_fails("sluice plan m --for run," + std::string(twice), 2, "--for says it too");
+  }
+  for (const char* twice : {"run,serve", "4GiB,6GiB", "1cpu,2cpu", "avx2,scalar"}) {
+    check_fails("sluice plan m --for " + std::string(twice), 2, "is said twice");
+  }
+  check_fails("sluice plan m --table --budgets 1GiB --budget 2GiB", 2, "excludes");
+  check_fails("sluice serve m --data none --data-size 1GiB", 2, "keeps no files");
+  check_fails("sluice run m --prompt-tokens 1 --parse-special", 2, "excludes");
+  check_fails("sluice run " + model + " --prompt-tokens 1 --chat", 2, "--chat, --system");
+  check_fails("sluice logits " + model + " --tokens 1 -o -", 2, "name a file");
   for (const char* command :
        {"run --speculate off -p x -n 1", "bench -p 2 -n 1", "plan --speculate off"}) {
     const Result done = shell("sluice " + std::string(command) + " --draft-max 3 -m " + model);

@@ -120,6 +120,7 @@ bool holds_something(const fs::path& path) {
 
 void refuse_existing(const fs::path& written, bool may_replace) {
   if (written.empty()) throw UsageError("the name of the output is empty: name a file to write");
+  if (written == "-") throw UsageError("- is no name of an output here: name a file to write");
   const fs::path folder = written.parent_path();
   std::error_code unknown;
   if (!folder.empty() && fs::status(folder, unknown).type() == fs::file_type::not_found) {

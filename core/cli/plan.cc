@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <fmt/format.h>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -82,43 +83,68 @@ unsigned parse_cpus(const std::string& word) {
   return cpus;
 }
 
-// One of the words of --for.
-void take_use(PlanOptions& options, const std::string& word) {
+// Takes one of the words of --for, and returns what it says: the option that says the same, or else
+// "use", "int8" or "isa".
+std::string_view take_use(PlanOptions& options, const std::string& word) {
+  static const std::map<std::string_view, PlannedUse> uses = {
+      {"run", PlannedUse::run},     {"chat", PlannedUse::run},    {"serve", PlannedUse::serve},
+      {"batch", PlannedUse::batch}, {"embed", PlannedUse::embed}, {"rerank", PlannedUse::embed}};
   const auto is_for = [&](std::string_view name) { return word.starts_with(name); };
   const auto speed_of = [&] {
     const std::optional<double> value = parse_speed(word.substr(word.find('=') + 1));
     if (!value) throw CLI::ValidationError("--for", fmt::format("\"{}\" has no speed", word));
     return value;
   };
-  if (word == "run" || word == "chat") {
-    options.use = PlannedUse::run;
-  } else if (word == "serve") {
-    options.use = PlannedUse::serve;
-  } else if (word == "batch") {
-    options.use = PlannedUse::batch;
-  } else if (word == "embed" || word == "rerank") {
-    options.use = PlannedUse::embed;
-  } else if (is_for("disk=")) {
+  if (const auto use = uses.find(word); use != uses.end()) {
+    options.use = use->second;
+    return "use";
+  }
+  if (is_for("disk=")) {
     options.other.disk_bytes_per_s = speed_of();
-  } else if (is_for("dram=")) {
+    return "--disk";
+  }
+  if (is_for("dram=")) {
     options.other.dram_bytes_per_s = speed_of();
-  } else if (is_for("int8=")) {
+    return "--dram";
+  }
+  if (is_for("int8=")) {
     options.other.int8_macs_per_s = speed_of();
-  } else if (word.ends_with("cpu")) {
+    return "int8";
+  }
+  if (word.ends_with("cpu")) {
     options.other.cpus = options.common.planned_threads = parse_cpus(word);
-  } else if (const auto isa = kernels::find_isa(word)) {
+    return "--threads";
+  }
+  if (const auto isa = kernels::find_isa(word)) {
     options.other.isa = isa;
-  } else {
-    std::string bytes = word;
-    const std::string problem = size()(bytes);
-    if (!problem.empty()) {
-      throw CLI::ValidationError(
-          "--for",
-          fmt::format("\"{}\" is none of run, chat, serve, batch, embed, rerank, a size such "
-                      "as 6GiB, 2cpu, avx2, disk=1.5GB/s, dram=20GB/s, int8=100G/s",
-                      word));
+    return "isa";
+  }
+  std::string bytes = word;
+  if (!size()(bytes).empty()) {
+    throw CLI::ValidationError(
+        "--for", fmt::format("\"{}\" is none of run, chat, serve, batch, embed, rerank, a size "
+                             "such as 6GiB, 2cpu, avx2, disk=1.5GB/s, dram=20GB/s, int8=100G/s",
+                             word));
+  }
+  options.common.budget_bytes = std::stoull(bytes);
+  return "--budget";
+}
+
+// Of two words that say the same, or of a word and an option, one would be passed over.
+void take_uses(PlanOptions& options, const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    const std::string_view said = take_use(options, word);
+    if (!options.said_by_for.emplace(said).second) {
+      throw CLI::ValidationError("--for", fmt::format("\"{}\" is said twice: say it once", word));
     }
-    options.common.budget_bytes = std::stoull(bytes);
+  }
+}
+
+void refuse_said_twice(const CLI::App& command, const PlanOptions& options) {
+  for (const std::string& said : options.said_by_for) {
+    if (said.starts_with("--") && command.count(said) > 0) {
+      throw CLI::ValidationError(said, "--for says it too: give one of them");
+    }
   }
 }
 
@@ -354,9 +380,7 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
       "besides the model; behind a comma also what another machine has, such as "
       "6GiB,2cpu,avx2,disk=1GB/s,dram=20GB/s,int8=100G/s (multiply-adds of its processors; "
       "without that as fast as these would be with its instruction set)",
-      [&options](const std::vector<std::string>& words) {
-        for (const std::string& word : words) take_use(options, word);
-      })
+      [&options](const std::vector<std::string>& words) { take_uses(options, words); })
       ->type_name("USE")
       ->default_str("run; of an encoder embed");
   add_other_machine_options(*command, options);
@@ -383,8 +407,10 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
                   "With --table: the budgets to plan for (default: --budget, or "
                   "2GiB,4GiB,6GiB,8GiB)",
                   size())
-      ->type_name("SIZES");
+      ->type_name("SIZES")
+      ->excludes("--budget");
   add_json_option(*command, options.json);
+  command->callback([command, &options] { refuse_said_twice(*command, options); });
   return command;
 }
 
@@ -399,6 +425,9 @@ int run_plan(const PlanOptions& given) {
   read_draft_model(given.common.speculate);
   const engine::RunPlanner planner(given.common.model);
   check_report_of_model(given.common);
+  if (given.hit_rate && model::Keys(planner.header()).whole_or("expert_count", 0) == 0) {
+    throw UsageError("--hit-rate: the model has no experts: leave it out");
+  }
   PlanOptions options = given;
   const std::uint32_t model_context = model::trained_context(model::Keys(planner.header()));
   engine::EngineOptions settings;

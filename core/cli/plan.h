@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct PlanOptions {
   std::uint32_t parallel = 0;      // 0: one; of a server what it chooses itself
   std::optional<double> hit_rate;  // of experts
   OtherMachine other;
+  std::set<std::string> said_by_for;  // what --for says: options that say the same, "use", ...
   bool json = false;
   // A table of this model and others, or of folders of models, at several budgets.
   bool table = false;

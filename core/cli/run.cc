@@ -204,8 +204,9 @@ bool wants_template(const RunOptions& options, Prompt& prompt) {
   throw UsageError(
       is_message ? fmt::format("{} has no chat template, which --chat, --system and --think need",
                                options.common.model.string())
-                 : "--system and --think are for a prompt that goes through the model's chat "
-                   "template: give it with -p or --chat, without --raw and --parse-special");
+                 : "--chat, --system and --think are for a prompt that goes through the model's "
+                   "chat template: give it with -p or --chat, without --raw, --parse-special and "
+                   "--prompt-tokens");
 }
 
 // Sends the prompt as a message, and writes the answer.
@@ -316,13 +317,15 @@ CLI::App* add_run(CLI::App& program, RunOptions& options) {
                        "Continue the text in this file, without the newline at its end")
           ->type_name("FILE")
           ->excludes(prompt);
-  add_token_option(*command, "--prompt-tokens", options.prompt_tokens,
-                   "Give the prompt as token ids")
-      ->excludes(prompt)
-      ->excludes(file);
-  command->add_flag(
-      "--parse-special", options.parse_special,
-      "Take control tokens that are written out in the prompt, such as <|im_start|>, as tokens");
+  CLI::Option* tokens = add_token_option(*command, "--prompt-tokens", options.prompt_tokens,
+                                         "Give the prompt as token ids")
+                            ->excludes(prompt)
+                            ->excludes(file);
+  command
+      ->add_flag(
+          "--parse-special", options.parse_special,
+          "Take control tokens that are written out in the prompt, such as <|im_start|>, as tokens")
+      ->excludes(tokens);
   CLI::Option* raw = command->add_flag(
       "--raw", options.raw, "Continue the prompt as a text, without the model's chat template");
   command

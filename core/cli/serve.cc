@@ -269,6 +269,11 @@ CLI::App* add_serve(CLI::App& program, ServeOptions& options) {
       ->type_name("SIZE")
       ->transform(size())
       ->default_str(format_bytes(options.data_bytes_max));
+  command->callback([command, &options] {
+    if (options.data == "none" && command->count("--data-size") > 0) {
+      throw CLI::ValidationError("--data-size", "--data none keeps no files: leave it out");
+    }
+  });
   command->add_flag("--check-model", options.check_model,
                     "Refuse requests that name another model");
   add_chat_format_option(*command, options.chat_format);
