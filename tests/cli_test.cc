@@ -256,6 +256,12 @@ TEST_CASE("what is not there is named, with what was probably meant, in the orde
   check_fails("sluice pull llama3", 2, "'llama3' is no reference to a model");
   check_fails("sluice pul hf:a/b", 2, "there is no command \"pul\": did you mean pull?");
   check_fails("sluice help rnu", 2, "did you mean run?");
+  check_fails("sluice -p x run m", 2, "-p is no option of sluice alone");
+  check_fails("sluice --budget=4GiB run m", 2, "the command comes first");
+  check_fails("sluice bench m --temp 0", 2, "there is no option --temp of bench");
+  check_fails("sluice template --template t a b c", 2, "there are more FILES than it takes");
+  check_fails("sluice synth tinny o", 2, "unknown shape 'tinny': `sluice synth --list`");
+  check_fails("sluice synth small-moe o --routing even", 2, "uniform or skewed or real");
   check_fails("sluice run m --tmep 0.5", 2, "there is no option --tmep: did you mean --temp?");
   check_fails("sluice run m --budgt=4GiB", 2, "did you mean --budget?");
   check_fails("sluice run m -temp 0.5", 2, "did you mean --temp?");

@@ -180,10 +180,10 @@ class OptionWords {
     }
     const std::string meant = closest(name, option_names(command_));
     std::string hint;
-    if (!meant.empty()) {
-      hint = fmt::format(": did you mean {}?", meant);
-    } else if (!others.empty()) {
+    if (!others.empty()) {
       hint = fmt::format(" of {}; it is one of {}", command_.get_name(), fmt::join(others, ", "));
+    } else if (!meant.empty()) {
+      hint = fmt::format(": did you mean {}?", meant);
     }
     throw UsageError(fmt::format("there is no option {}{} {}", name, hint, see_help(command_)));
   }
@@ -241,7 +241,13 @@ std::vector<std::string> read_words(const CLI::App& program, std::vector<std::st
     if (find_command(program, words[1]) == nullptr) refuse_command(program, words[1]);
     return {words[1], "--help"};
   }
-  if (words[0].starts_with("-")) return words;
+  if (words[0].starts_with("-")) {
+    if (find_option(program, words[0]) != nullptr) return words;
+    throw UsageError(
+        fmt::format("{} is no option of sluice alone: the command comes first, as in "
+                    "`sluice run MODEL -p TEXT` {}",
+                    words[0], see_help(program)));
+  }
   const CLI::App* command = find_command(program, words[0]);
   if (command == nullptr) refuse_command(program, words[0]);
   std::vector<std::string> rest(words.begin() + 1, words.end());
@@ -258,8 +264,10 @@ std::string problem_of(const CLI::ParseError& error, const CLI::App& command) {
     if (!command.remaining().empty()) problem = extra_argument(command);
   } else if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
     const bool is_twice = problem.find("but received") != std::string::npos;
-    problem = is_twice ? fmt::format("{} is there twice: give it once", name)
-                       : fmt::format("{} needs a value behind it", name);
+    const bool is_argument = !name.starts_with("-");
+    problem = !is_twice     ? fmt::format("{} needs a value behind it", name)
+              : is_argument ? fmt::format("there are more {} than it takes", name)
+                            : fmt::format("{} is there twice: give it once", name);
   } else if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
     constexpr std::string_view by_name = "--model is";  // CLI11's name of the argument MODEL
     if (problem.starts_with(by_name)) problem.replace(0, by_name.size(), "MODEL is");

@@ -114,7 +114,8 @@ CLI::App* add_synth(CLI::App& program, SynthOptions& options) {
                    "How the routers of a mixture of experts choose: 'uniform' takes all experts\n"
                    "about equally often; 'skewed' prefers some; 'real' prefers them as much as\n"
                    "was measured in real models (docs/experts.md)")
-      ->check(CLI::IsMember({"uniform", "skewed", "real"}))
+      ->check(one_of({"uniform", "skewed", "real"}))
+      ->type_name("uniform|skewed|real")
       ->capture_default_str();
   command->add_flag("--predictor", options.predictor,
                     "Add the block that predicts further tokens (mtp), which some files of an\n"

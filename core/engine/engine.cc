@@ -39,7 +39,7 @@ topology::CpuList choose_cpus(const EngineOptions& options) {
   try {
     return choose_timed_threads(machine, threads, options.budget_bytes).cpus;
   } catch (const std::invalid_argument& e) {
-    throw UsageError(fmt::format("{} threads: {}", options.threads, e.what()));
+    throw UsageError(e.what());
   }
 }
 

@@ -60,12 +60,10 @@ bool Shape::can_predict() const {
 }
 
 const Shape& shape_by_name(std::string_view name) {
-  std::vector<std::string_view> names;
   for (const Shape& shape : shapes()) {
     if (shape.name == name) return shape;
-    names.push_back(shape.name);
   }
-  throw UsageError(fmt::format("unknown shape '{}'; known: {}", name, fmt::join(names, ", ")));
+  throw UsageError(fmt::format("unknown shape '{}': `sluice synth --list` lists them all", name));
 }
 
 }  // namespace sluice::synth

@@ -140,7 +140,7 @@ struct Shape {
 // All known shapes: real ones, and a tiny one of each architecture, named "tiny-ARCHITECTURE".
 const std::vector<Shape>& shapes();
 
-// Throws UsageError that lists the names.
+// Throws UsageError that says where the names are listed.
 const Shape& shape_by_name(std::string_view name);
 
 // A tiny shape with sizes drawn by a seed: few things are equal or a power of two, and none is as
