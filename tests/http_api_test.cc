@@ -282,6 +282,9 @@ TEST_CASE("an answer is a batch's result, in one piece and as a stream") {
     CHECK(whole["usage"] == expected["usage"]);
     CHECK(whole["model"] == "fake");
     CHECK(whole["object"] == expected["object"]);
+    // OpenAI's specification has it in every message; typed clients rely on that.
+    const json message = whole["choices"][0].value("message", json({{"refusal", nullptr}}));
+    CHECK((message.contains("refusal") && message["refusal"].is_null()));
     const Answer answer = server.ask("POST", url, streamed(body).dump());
     CHECK(answer.field("Content-Type") == "text/event-stream");
     const json together = put_together(events_of(answer.body));
@@ -411,6 +414,9 @@ TEST_CASE("what is wrong with a request is said in OpenAI's form") {
       {"POST", text, "{}", 400, "invalid_request", "prompt", "missing"},
       {"POST", text, R"({"prompt":"a","max_tokens":-1})", 400, "invalid_request", "max_tokens",
        "must be"},
+      {"POST", text, R"({"prompt":"a","temperature":-1})", 400, "invalid_request", "temperature",
+       "0 or more"},
+      {"POST", text, R"({"prompt":"a","top_p":2})", 400, "invalid_request", "top_p", "from 0 to 1"},
       {"POST", text, R"({"prompt":"a","wishes":3})", 400, "invalid_request", "wishes", "no member"},
       {"POST", text, R"({"prompt":"a","stream":1})", 400, "invalid_request", "stream", "true or"},
       {"POST", text, R"({"prompt":"a","stream_options":{"include_usage":true}})", 400,

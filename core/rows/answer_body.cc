@@ -20,7 +20,7 @@ std::string openai_choice(Form form, const Completion& completion, std::size_t i
   choice.add("index", index);
   if (form == Form::chat) {
     ObjectText message;
-    message.add("role", "assistant").add("content", completion.text);
+    message.add("role", "assistant").add("content", completion.text).add("refusal", nullptr);
     add_thought_and_calls(message, completion);
     choice.add_text("message", message.end());
   } else {

@@ -53,6 +53,7 @@ Token greatest(std::span<const float> logits) {
       logits.size()));
 }
 
+// Options are named as members of a request, in quotation marks: an error tells its member.
 void check(bool in_range, const char* option, double value, const char* range) {
   if (in_range) return;
   throw UsageError(fmt::format("{} is {}, but must be {}", option, value, range));
@@ -73,15 +74,15 @@ Sampler::Sampler(const SamplerOptions& options, std::shared_ptr<SamplerScratch> 
       scratch_(scratch ? std::move(scratch) : std::make_shared<SamplerScratch>()) {
   if (!options_.random) options_.random = std::make_shared<RandomGenerator>(options.seed);
   const auto finite = [](double value) { return std::isfinite(value); };
-  check(finite(options.temperature) && options.temperature >= 0, "the temperature",
+  check(finite(options.temperature) && options.temperature >= 0, R"("temperature")",
         options.temperature, "0 or more");
-  check(options.top_p >= 0 && options.top_p <= 1, "top-p", options.top_p, "from 0 to 1");
-  check(options.min_p >= 0 && options.min_p <= 1, "min-p", options.min_p, "from 0 to 1");
-  check(finite(options.repeat_penalty) && options.repeat_penalty > 0, "the repeat penalty",
+  check(options.top_p >= 0 && options.top_p <= 1, R"("top_p")", options.top_p, "from 0 to 1");
+  check(options.min_p >= 0 && options.min_p <= 1, R"("min_p")", options.min_p, "from 0 to 1");
+  check(finite(options.repeat_penalty) && options.repeat_penalty > 0, R"("repeat_penalty")",
         options.repeat_penalty, "more than 0");
-  check(finite(options.presence_penalty), "the presence penalty", options.presence_penalty,
+  check(finite(options.presence_penalty), R"("presence_penalty")", options.presence_penalty,
         "finite");
-  check(finite(options.frequency_penalty), "the frequency penalty", options.frequency_penalty,
+  check(finite(options.frequency_penalty), R"("frequency_penalty")", options.frequency_penalty,
         "finite");
   for (const LogitBias& entry : options.logit_bias) {
     check(finite(entry.bias), "a bias of a logit", entry.bias, "finite");
