@@ -847,6 +847,16 @@ TEST_CASE("what is wrong with a batch is said by name, and its metadata come bac
                "\r\n\r\nbatch\r\n--a-b--\r\n");
     CHECK(message_of([&] { JobsApi::end_upload(*sink); }) == "\"" + missing + "\" is missing");
   }
+  // A file stays until it is deleted, so nobody is left to believe that it expires.
+  RequestHead head;
+  head.fields.push_back({"Content-Type", boundary_type});
+  const auto sink = jobs.begin_upload(head);
+  std::string form = form_of("x");
+  form.insert(0,
+              "--a-b\r\nContent-Disposition: form-data; "
+              "name=\"expires_after[seconds]\"\r\n\r\n9\r\n");
+  sink->take(form);
+  CHECK(message_of([&] { JobsApi::end_upload(*sink); }) == "\"expires_after[seconds]\" is unknown");
 }
 
 TEST_CASE("a disk that is full at any write of a batch pauses it, and every row is there once") {

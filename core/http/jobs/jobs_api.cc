@@ -15,6 +15,7 @@
 #include "core/http/transport/error.h"
 #include "core/rows/request.h"
 #include "core/rows/row_json.h"
+#include "core/text/quoted.h"
 
 namespace sluice::http {
 namespace {
@@ -92,6 +93,10 @@ class JobsApi::Upload final : public BodySink {
     if (!reader_.has_file()) throw ApiError(400, "\"file\" is missing");
     const auto purpose = reader_.fields().find("purpose");
     if (purpose == reader_.fields().end()) throw ApiError(400, "\"purpose\" is missing");
+    for (const auto& [name, value] : reader_.fields()) {
+      if (name == "purpose") continue;
+      throw ApiError(400, fmt::format("\"{}\" is unknown", text::escaped(name, 100)));
+    }
     check_length("filename", reader_.file_name());
     check_length("purpose", purpose->second);
     return json_response(upload_->commit(reader_.file_name(), purpose->second).json());
