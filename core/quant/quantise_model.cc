@@ -151,18 +151,22 @@ class Quantiser {
   // Gives each tensor that may become smaller the importance of its columns.
   void add_importance() {
     std::size_t missing = 0;
+    std::string first;
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       PlannedTensor& tensor = tensors_[i];
       const bool is_chosen = options_.target_bytes != 0 && std::ranges::binary_search(free_, i);
       if (!is_chosen && (tensor.from == tensor.to || !is_quantised(tensor.to))) continue;
       tensor.importance = imatrix_.importance(tensor.name, tensor.dims);
-      if (tensor.importance.empty()) ++missing;
+      if (tensor.importance.empty() && missing++ == 0) first = tensor.name;
     }
     if (missing > 0) {
       report_.warnings.push_back(
-          fmt::format("{} tensors are not in the importance matrix: all of their columns count "
-                      "alike",
-                      missing));
+          missing == 1
+              ? fmt::format("{} is not in the importance matrix: all of its columns count alike",
+                            text::quoted(first))
+              : fmt::format("{} and {} more are not in the importance matrix: all of their columns "
+                            "count alike",
+                            text::quoted(first), missing - 1));
     }
   }
 
