@@ -84,7 +84,7 @@ int sluice_plan(const char* path, const sluice_model_options* options, char** js
   return guarded([&] {
     not_null(json, "json");
     const auto plan = plan_json(not_null(path, "path"), options_of(options));
-    *json = copied(rows::json_text(plan));
+    *json = copied(sluice::rows::json_text(plan));
   });
 }
 
@@ -103,7 +103,7 @@ int sluice_model_close(sluice_model* model) {
 int sluice_model_info(sluice_model* model, char** json) {
   return guarded([&] {
     const auto opened = models().get(model);
-    *not_null(json, "json") = copied(rows::json_text(opened->info()));
+    *not_null(json, "json") = copied(sluice::rows::json_text(opened->info()));
   });
 }
 
@@ -173,7 +173,7 @@ int sluice_text_result(sluice_text* text, sluice_result* result) {
 int sluice_text_tool_calls(sluice_text* text, char** json) {
   return guarded([&] {
     const auto running = texts().get(text);
-    *not_null(json, "json") = copied(rows::json_text(running->tool_calls()));
+    *not_null(json, "json") = copied(sluice::rows::json_text(running->tool_calls()));
   });
 }
 
