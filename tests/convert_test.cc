@@ -402,7 +402,7 @@ TEST_CASE("a header longer than its file, JSON of great depth and shards elsewhe
     CHECK_FALSE(refusal(folder.path()).empty());
   }
   write(folder.path() / "config.json", std::string(100000, '['));
-  CHECK(refusal(folder.path()).find("nested") != std::string::npos);
+  CHECK(refusal(folder.path()).find("levels deep") != std::string::npos);
 
   checkpoint.write_to(folder.path());
   fs::remove(folder.path() / "model.safetensors");  // it goes before an index

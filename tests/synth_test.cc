@@ -585,12 +585,10 @@ TEST_CASE("inspect says of a part that predicts tokens whether runs can use it")
   CHECK(notes("tiny-deepseek2").find("token-predicting part is not used") != std::string::npos);
 }
 
-TEST_CASE("unknown names are usage errors that list the known") {
+TEST_CASE("unknown names are usage errors that say where to find the known") {
   const std::string shape = usage_error([] { SyntheticModel("llama-9000b", "Q8_0"); });
   CHECK(shape.find("llama-9000b") != std::string::npos);
-  for (const Shape& known : shapes()) {
-    CHECK(shape.find(known.name) != std::string::npos);
-  }
+  CHECK(shape.find("synth --list") != std::string::npos);
   const std::string quant = usage_error([] { SyntheticModel("tiny", "Q9"); });
   for (const std::string& known : QuantMix::names()) {
     CHECK(quant.find(known) != std::string::npos);
