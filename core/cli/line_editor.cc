@@ -75,8 +75,9 @@ std::string common_front(const std::vector<std::string>& texts) {
 
 // The texts in columns, as many as fit.
 std::string in_columns(const std::vector<std::string>& texts, std::size_t columns) {
-  std::size_t width = 0;
-  for (const std::string& text : texts) width = std::max(width, cells_of(text) + 2);
+  constexpr std::size_t gap = 2;
+  std::size_t width = gap;
+  for (const std::string& text : texts) width = std::max(width, cells_of(text) + gap);
   const std::size_t count = std::max<std::size_t>(columns / width, 1);
   std::string out;
   for (std::size_t i = 0; i < texts.size(); ++i) {
