@@ -212,7 +212,7 @@ TEST_CASE("a bad row is an error that says why") {
   check_bad(R"({"prompt":"x","max_tokens":99999999999999999999})", "integer");
   check_bad(R"({"prompt":"x","temperature":"hot"})", "temperature");
   check_bad(R"({"prompt":"x","temperature":-1})", "temperature");
-  check_bad(R"({"prompt":"x","top_p":2})", "top-p");
+  check_bad(R"({"prompt":"x","top_p":2})", "top_p");
   check_bad(R"({"prompt":"x","seed":1.5})", "seed");
   check_bad(R"({"prompt":"x","stop":5})", "stop");
   check_bad(R"({"prompt":"x","stop":[""]})", "stop");
