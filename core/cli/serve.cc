@@ -326,7 +326,7 @@ int run_serve(const ServeOptions& options) {
   api.set_model(served_model(options, preparation, *service));
   http::BatchSettings batches = batch_settings(options, preparation, service->engine());
   batches.allowance = &allowance;
-  RunningJobs running_jobs(jobs.get(), *service, std::move(batches));
+  RunningJobs running_jobs(jobs.get(), *service, batches);
   if (!options.common.quiet) {
     announce_sandbox();
     remark("ready");
