@@ -9,6 +9,10 @@ namespace {
 
 constexpr int columns_at_once = 4;
 
+template <int columns, int registers>
+using TierSums = RowSums<columns, registers>;
+constexpr bool keeps_sums = true;
+
 template <typename Format, typename Panel>
 using TierSink = SignedSink<Format, Panel>;
 
@@ -37,21 +41,15 @@ template <int group, int columns, int registers>
 template <typename Format, int parts, int registers, int columns, typename Use>
 [[gnu::always_inline]] inline void multiply_32(const std::uint8_t* w,
                                                const std::int8_t* const (&q)[columns],
-                                               const Use& use) {
+                                               RowSums<columns, registers>& sums, const Use& use) {
   TwoRegisters a[columns];
 #pragma GCC unroll 4
   for (int c = 0; c < columns; ++c) a[c] = load_256(q[c]);
   const auto of_part = [&]<int part, int... group>(std::integer_sequence<int, part>,
                                                    std::integer_sequence<int, group...>)
       __attribute__((always_inline)) {
-    int32x4_t dot[columns][registers];
-#pragma GCC unroll 4
-    for (auto& of_column : dot) {
-#pragma GCC unroll 4
-      for (int32x4_t& of_rows : of_column) of_rows = vdupq_n_s32(0);
-    }
-    (add_group<8 / parts * part + group>(w, a, dot), ...);
-    use(part, dot);
+    (add_group<8 / parts * part + group>(w, a, sums.dot), ...);
+    use(part, sums.dot);
   };
   using Groups = std::make_integer_sequence<int, 8 / parts>;
   of_part(std::integer_sequence<int, 0>(), Groups());

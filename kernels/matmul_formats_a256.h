@@ -296,6 +296,7 @@ struct UnpacksIntegers {
     const auto scales = Format::Scales::template read<Format>(rows);
     Sink<Format, IntegerPanel> sink{panel};
     unpack_stages<Format>(rows, scales, sink);
+#pragma GCC unroll 16
     for (int s = 0; s < static_cast<int>(k_block) / Format::sub_block; ++s) {
       store(panel.scale[s], Sum::scale(scales, s));
     }

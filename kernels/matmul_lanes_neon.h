@@ -286,6 +286,9 @@ inline I32x16 to_integer(F32x16 x) {
 inline I32x16 add(I32x16 a, I32x16 b) {
   return integers([&](int i) { return vaddq_u32(a.v[i], b.v[i]); });
 }
+inline I32x16 subtract(I32x16 a, I32x16 b) {
+  return integers([&](int i) { return vsubq_u32(a.v[i], b.v[i]); });
+}
 inline I32x16 multiply_add(I32x16 a, I32x16 b, I32x16 c) {
   return integers([&](int i) { return vmlaq_u32(c.v[i], a.v[i], b.v[i]); });
 }
@@ -366,6 +369,20 @@ inline I32x16 without_offset(I32x16 q) {
   else
     return add_bytes(q, each_byte(-Format::offset));
 }
+
+// Sums of products of four rows a register, which multiply_32() adds to.
+template <int columns, int registers>
+struct RowSums {
+  [[gnu::always_inline]] inline void clear() {
+#pragma GCC unroll 4
+    for (auto& of_column : dot) {
+#pragma GCC unroll 4
+      for (int32x4_t& of_rows : of_column) of_rows = vdupq_n_s32(0);
+    }
+  }
+
+  int32x4_t dot[columns][registers];
+};
 
 template <typename Format, typename Panel>
 struct SignedSink {

@@ -8,6 +8,10 @@ namespace {
 
 constexpr int columns_at_once = 2;  // of which each has eight registers of words and four of sums
 
+template <int columns, int registers>
+using TierSums = RowSums<columns, registers>;
+constexpr bool keeps_sums = false;  // the first products of a sub-block are no sum
+
 template <typename Format, typename Panel>
 using TierSink = SignedSink<Format, Panel>;
 
@@ -62,17 +66,11 @@ constexpr int largest_of_signed = [] {
 template <typename Format, int parts, int registers, int columns, typename Use>
 [[gnu::always_inline]] inline void multiply_32(const std::uint8_t* w,
                                                const std::int8_t* const (&q)[columns],
-                                               const Use& use) {
+                                               RowSums<columns, registers>& sums, const Use& use) {
   constexpr int groups = 8 / parts;
   constexpr int largest = largest_of_signed<Format>, run = groups_in_16_bits(largest, groups);
 #pragma GCC unroll 2
   for (int part = 0; part < parts; ++part) {
-    int32x4_t dot[columns][registers];
-#pragma GCC unroll 2
-    for (auto& of_column : dot) {
-#pragma GCC unroll 4
-      for (int32x4_t& sum : of_column) sum = vdupq_n_s32(0);
-    }
 #pragma GCC unroll 4
     for (int start = groups * part; start < groups * (part + 1); start += run) {
       Words words[columns][registers];
@@ -101,10 +99,10 @@ template <typename Format, int parts, int registers, int columns, typename Use>
 #pragma GCC unroll 2
       for (int c = 0; c < columns; ++c) {
 #pragma GCC unroll 4
-        for (int i = 0; i < registers; ++i) end_run<largest>(words[c][i], dot[c][i]);
+        for (int i = 0; i < registers; ++i) end_run<largest>(words[c][i], sums.dot[c][i]);
       }
     }
-    use(part, dot);
+    use(part, sums.dot);
   }
 }
 

@@ -103,7 +103,8 @@ int sluice_model_close(sluice_model* model) {
 int sluice_model_info(sluice_model* model, char** json) {
   return guarded([&] {
     const auto opened = models().get(model);
-    *not_null(json, "json") = copied(sluice::rows::json_text(opened->info()));
+    not_null(json, "json");
+    *json = copied(sluice::rows::json_text(opened->info()));
   });
 }
 
@@ -154,7 +155,8 @@ int sluice_text_begin(sluice_model* model, const sluice_request* request, sluice
 int sluice_text_next(sluice_text* text, const sluice_piece** piece) {
   return guarded([&] {
     const auto running = texts().get(text);
-    *not_null(piece, "piece") = running->next();
+    not_null(piece, "piece");
+    *piece = running->next();
   });
 }
 
@@ -173,7 +175,8 @@ int sluice_text_result(sluice_text* text, sluice_result* result) {
 int sluice_text_tool_calls(sluice_text* text, char** json) {
   return guarded([&] {
     const auto running = texts().get(text);
-    *not_null(json, "json") = copied(sluice::rows::json_text(running->tool_calls()));
+    not_null(json, "json");
+    *json = copied(sluice::rows::json_text(running->tool_calls()));
   });
 }
 
@@ -195,7 +198,8 @@ int sluice_generate(sluice_model* model, const sluice_request* request, sluice_c
 int sluice_sequence_new(sluice_model* model, sluice_sequence** sequence) {
   return guarded([&] {
     const auto opened = models().get(model);
-    *not_null(sequence, "sequence") = sequences().add(std::make_shared<Sequence>(opened));
+    not_null(sequence, "sequence");
+    *sequence = sequences().add(std::make_shared<Sequence>(opened));
   });
 }
 
