@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <math.h>
 #include <type_traits>
 
@@ -162,6 +163,12 @@ template <typename Element, int heads, int rows>
   });
 }
 
+// out[i] = sum(a[i]). AVX-512 has one of its own for 16 sums.
+template <int count>
+[[gnu::always_inline]] inline void sum_each(const F32x16 (&a)[count], float* out) {
+  for (int i = 0; i < count; i += 4) sum_four(a + i, out + i);
+}
+
 // score[position] = query . key, for a tile of `heads` queries.
 template <typename Element, int heads>
 void score_tile(const AttentionArgs& args, PlacedRun place, const Tile& tile) {
@@ -186,9 +193,14 @@ void score_tile(const AttentionArgs& args, PlacedRun place, const Tile& tile) {
     for (F32x16& s : sums) s = broadcast(0);
     add_products<Element, heads, rows>(query, key, args.head_dim, sums);
     float dot[dots];
-    for (int i = 0; i < dots; i += 4) sum_four(sums + i, dot + i);
+    sum_each(sums, dot);
     for (int h = 0; h < heads; ++h) {
-      for (std::size_t r = 0; r < present; ++r) scores[h][position + r] = dot[h * rows + r];
+      float* score = scores[h] + position;
+      if (present == rows) {  // a length that the compiler knows
+        std::memcpy(score, dot + h * rows, rows * sizeof(float));
+      } else {
+        std::memcpy(score, dot + h * rows, present * sizeof(float));
+      }
     }
   }
 }

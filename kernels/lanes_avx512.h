@@ -126,18 +126,36 @@ inline float sum(F32x16 a) {
   return _mm_cvtss_f32(_mm_add_ss(of_two, _mm_movehdup_ps(of_two)));
 }
 
-inline void sum_four(const F32x16* a, float* out) {
-  const auto fold = [](__m512 x, __m512 y) {  // eight lanes of x, then eight of y
-    return _mm512_add_ps(_mm512_shuffle_f32x4(x, y, _MM_SHUFFLE(1, 0, 1, 0)),
-                         _mm512_shuffle_f32x4(x, y, _MM_SHUFFLE(3, 2, 3, 2)));
+// Adds the upper lanes of each register to the lower ones, down to four lanes: those of a, b, c, d.
+inline __m512 fold_to_four(F32x16 a, F32x16 b, F32x16 c, F32x16 d) {
+  const auto fold = [](F32x16 x, F32x16 y) {  // eight lanes of x, then eight of y
+    return _mm512_add_ps(_mm512_shuffle_f32x4(x.v, y.v, _MM_SHUFFLE(1, 0, 1, 0)),
+                         _mm512_shuffle_f32x4(x.v, y.v, _MM_SHUFFLE(3, 2, 3, 2)));
   };
-  const __m512 first = fold(a[0].v, a[1].v), second = fold(a[2].v, a[3].v);
-  const __m512 four = _mm512_add_ps(_mm512_shuffle_f32x4(first, second, _MM_SHUFFLE(2, 0, 2, 0)),
-                                    _mm512_shuffle_f32x4(first, second, _MM_SHUFFLE(3, 1, 3, 1)));
+  const __m512 first = fold(a, b), second = fold(c, d);
+  return _mm512_add_ps(_mm512_shuffle_f32x4(first, second, _MM_SHUFFLE(2, 0, 2, 0)),
+                       _mm512_shuffle_f32x4(first, second, _MM_SHUFFLE(3, 1, 3, 1)));
+}
+
+inline void sum_four(const F32x16* a, float* out) {
+  const __m512 four = fold_to_four(a[0], a[1], a[2], a[3]);
   const __m512 two = _mm512_add_ps(four, _mm512_permute_ps(four, _MM_SHUFFLE(1, 0, 3, 2)));
   const __m512 one = _mm512_add_ps(two, _mm512_permute_ps(two, _MM_SHUFFLE(2, 3, 0, 1)));
   // Compresses into a register: compressing into memory takes a hundred cycles on Zen 4 and 5.
   _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_maskz_compress_ps(0x1111, one)));
+}
+
+inline void sum_each(const F32x16 (&a)[16], float* out) {
+  __m512 four[4];  // of each four lanes in four[i], a sum: 0, 4, 8 and 12, plus i
+  for (int i = 0; i < 4; ++i) four[i] = fold_to_four(a[i], a[4 + i], a[8 + i], a[12 + i]);
+  __m512 two[2];
+  for (int i = 0; i < 2; ++i) {
+    const __m512 x = four[2 * i], y = four[2 * i + 1];
+    two[i] = _mm512_add_ps(_mm512_shuffle_ps(x, y, _MM_SHUFFLE(1, 0, 1, 0)),
+                           _mm512_shuffle_ps(x, y, _MM_SHUFFLE(3, 2, 3, 2)));
+  }
+  _mm512_storeu_ps(out, _mm512_add_ps(_mm512_shuffle_ps(two[0], two[1], _MM_SHUFFLE(2, 0, 2, 0)),
+                                      _mm512_shuffle_ps(two[0], two[1], _MM_SHUFFLE(3, 1, 3, 1))));
 }
 
 inline float largest(F32x16 a) {
