@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <system_error>
@@ -150,6 +151,22 @@ TEST_CASE("whatever byte is changed, cut off or added, the page is passed over a
   check_refused();
   store.write(key, random_bytes(size, 1));
   CHECK(store.read(key, size) == random_bytes(size, 1));
+}
+
+TEST_CASE("a page that cannot be opened for want of descriptors stays") {
+  const TemporaryFolder folder;
+  Store store(folder.path());
+  const PageKey key = key_of(1);
+  store.write(key, random_bytes(100, 1));
+  rlimit limit{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  const rlimit none{0, limit.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const bool is_read = store.read(key, 100).has_value();
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  CHECK_FALSE(is_read);
+  CHECK(store.warnings.size() == 1);
+  CHECK(store.read(key, 100) == random_bytes(100, 1));
 }
 
 TEST_CASE("a page of something else is passed over, though it is sound") {

@@ -155,6 +155,11 @@ class InputFile {
   int error_;
 };
 
+// Whether a file could not be opened for want of descriptors or memory, which says nothing of it.
+bool is_want(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOMEM;
+}
+
 // Reads a page; returns what is wrong with it, or nothing.
 std::optional<std::string> read_page(InputFile& file, const PageKey& key,
                                      std::span<const Token> tokens,
@@ -225,12 +230,14 @@ bool PageStore::read(const PageKey& key, std::span<const Token> tokens,
   const fs::path name = path(key);
   InputFile file(name);
   if (!file.is_open() && file.error() == ENOENT) return false;
-  std::optional<std::string> fault;
-  if (file.is_open()) {
-    fault = read_page(file, key, tokens, parts);
-  } else {
-    fault = std::generic_category().message(file.error());
+  if (!file.is_open() && is_want(file.error())) {
+    warn_(fmt::format("{} in the prompt cache is passed over: {}", name.string(),
+                      std::generic_category().message(file.error())));
+    return false;
   }
+  const std::optional<std::string> fault = file.is_open()
+                                               ? read_page(file, key, tokens, parts)
+                                               : std::generic_category().message(file.error());
   if (!fault) return true;
   warn_(fmt::format("{} in the prompt cache is passed over and made anew: {}", name.string(),
                     *fault));
