@@ -1,10 +1,8 @@
 // What hostile forms cost: schemas and grammars that grow in every direction either compile or are
 // refused within the budget, on a small stack, so that nothing recurses on them; and the mask of a
 // token stays within its own budget.
-#include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <pthread.h>
 #include <random>
 #include <string>
 #include <vector>
@@ -16,7 +14,7 @@
 #include "tests/catch.h"
 #include "tests/constrain_support.h"
 #include "tests/random_seed.h"
-#include "tests/sanitized.h"
+#include "tests/small_stack.h"
 
 namespace sluice::constrain {
 namespace {
@@ -25,23 +23,7 @@ using Json = nlohmann::ordered_json;
 using Kind = TextForm::Kind;
 using test::ends_of;
 using test::ListTokenizer;
-
-// Frames are several times as large under a sanitizer.
-constexpr std::size_t stack_bytes = std::size_t{test::is_sanitized ? 2048 : 256} << 10;
-
-void run_on_small_stack(std::function<void()> work) {
-  pthread_attr_t attributes;
-  REQUIRE(pthread_attr_init(&attributes) == 0);
-  REQUIRE(pthread_attr_setstacksize(&attributes, stack_bytes) == 0);
-  pthread_t thread{};
-  const auto run = [](void* given) -> void* {
-    (*static_cast<std::function<void()>*>(given))();
-    return nullptr;
-  };
-  REQUIRE(pthread_create(&thread, &attributes, run, &work) == 0);
-  REQUIRE(pthread_join(thread, nullptr) == 0);
-  pthread_attr_destroy(&attributes);
-}
+using test::run_on_small_stack;
 
 struct Cost {
   std::string problem;  // empty: it compiled

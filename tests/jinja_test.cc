@@ -7,6 +7,7 @@
 #include "core/chat/jinja/template.h"
 #include "tests/catch.h"
 #include "tests/contains.h"
+#include "tests/small_stack.h"
 
 namespace {
 
@@ -280,6 +281,22 @@ TEST_CASE("a template ends within its limits") {
   CHECK(
       text_of("{% set ns = namespace(a=[]) %}{% for i in range(90000) %}{% set ns.a = [ns.a] %}{% "
               "endfor %}ok") == "ok");
+}
+
+TEST_CASE("long chains of what holds each other are freed on a small stack") {
+  const std::string begin = "{% set ns = namespace(x=0) %}";
+  const std::string repeated = "{% for a in range(300) %}{% for b in range(100) %}";
+  const std::string end = "{% endfor %}{% endfor %}{% set ns.x = 0 %}ok";
+  const std::string joiners = begin + repeated + "{% set ns.x = joiner(ns.x) %}" + end;
+  const std::string loops = begin +
+                            "{% for i in [1] recursive %}{% set ns.x = loop %}{% endfor %}" +
+                            repeated + "{% set c = ns.x([1]) %}" + end;
+  for (const std::string& source : {joiners, loops}) {
+    INFO(source);
+    std::string text;
+    sluice::test::run_on_small_stack([&] { text = text_of(source); });
+    CHECK(text == "ok");
+  }
 }
 
 TEST_CASE("data of any form is taken as it is") {

@@ -9,6 +9,14 @@
 
 namespace sluice::chat::jinja {
 
+// Frees the scopes around it that nobody else holds, one after the other: a chain of them may be
+// long, as each call of a recursive loop begins one.
+Scope::~Scope() {
+  clear_variables();
+  std::shared_ptr<Scope> around = std::move(parent_);
+  while (around != nullptr && around.use_count() == 1) around = std::move(around->parent_);
+}
+
 const Value* Scope::find(std::string_view name) const {
   for (const Scope* scope = this; scope != nullptr; scope = scope->parent_.get()) {
     for (const auto& [known, value] : scope->variables_) {

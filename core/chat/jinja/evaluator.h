@@ -22,7 +22,7 @@ class Scope : public Object {
  public:
   Scope(Heap& heap, std::shared_ptr<Scope> parent)
       : Object(heap, sizeof(Scope)), parent_(std::move(parent)) {}
-  ~Scope() override { clear_variables(); }
+  ~Scope() override;
 
   // The variable in this scope or one around it; null when there is none. `name` must live as long
   // as the scope; the names in a tree do.

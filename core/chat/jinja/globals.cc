@@ -56,13 +56,15 @@ Value global_namespace(Evaluator& evaluator, const Arguments& arguments) {
   return evaluator.heap().make<Namespace>(std::get<DictRef>(attributes));
 }
 
-// Prints its separator each time except the first.
+// Prints its separator each time except the first. Keeps it as text: joiners that hold each other
+// in a long chain would be freed by a recursion as deep as that.
 Value global_joiner(Evaluator& evaluator, const Arguments& arguments) {
   const Parameters<1> parameters(arguments, {"sep"});
   Heap& heap = evaluator.heap();
+  const Text text = parameters.has(0) ? to_text(parameters.at(0)) : Text(", ", Origin::markup);
   return heap.make<Callable>(
-      "joiner", [separator = parameters.value_or(0, heap.string(", ")),
-                 used = std::make_shared<bool>(false)](Evaluator& self, const Arguments&) {
+      "joiner", [separator = heap.string(text), used = std::make_shared<bool>(false)](
+                    Evaluator& self, const Arguments&) {
         return std::exchange(*used, true) ? separator : self.heap().string("");
       });
 }
