@@ -14,19 +14,19 @@ Undefined undefined(std::string name) {
   return {std::make_shared<const std::string>(std::move(name))};
 }
 
-// The work that it takes to use a value once.
-std::size_t weight(const Value& value) {
-  if (const Text* text = text_of(value)) return text->size() / 64;
-  if (const auto* sequence = std::get_if<SequenceRef>(&value))
-    return (*sequence)->items().size() / 8;
-  if (const auto* dict = std::get_if<DictRef>(&value)) return (*dict)->entries().size() / 8;
-  return 0;
+// A filter or a test may look at all of its values, each time that `map` or `select` applies it.
+std::size_t weight(const Value& subject, const Arguments& arguments) {
+  std::size_t sum = 1 + weight(subject);
+  for (const Value& value : arguments.positional) sum += weight(value);
+  for (const auto& [name, value] : arguments.named) sum += weight(value);
+  return sum;
 }
 
 template <class Function>
 Value method_value(Heap& heap, const Value& self, std::string_view name, Function method) {
   return heap.make<Callable>(std::string(name),
                              [self, method](Evaluator& evaluator, const Arguments& arguments) {
+                               evaluator.heap().work(weight(self));
                                return method(evaluator, self, arguments);
                              });
 }
@@ -150,7 +150,6 @@ Value Evaluator::value_of(const Arithmetic& arithmetic, std::size_t line) {
     const Value right = evaluate(*operand);
     at(line, "operator", symbol_of(op));
     value = calculate(heap_, op, value, right);
-    heap_.work(weight(value));
   }
   return value;
 }
@@ -298,6 +297,7 @@ Value Evaluator::apply_filter(std::string_view name, const Value& subject,
                               const Arguments& arguments) {
   const FilterFunction filter = find_filter(name);
   if (filter == nullptr) throw Failure(fmt::format("there is no filter '{}'", name));
+  heap_.work(weight(subject, arguments));
   return filter(*this, subject, arguments);
 }
 
@@ -312,6 +312,7 @@ bool Evaluator::apply_test(std::string_view name, const Value& subject,
                            const Arguments& arguments) {
   const TestFunction test = find_test(name);
   if (test == nullptr) throw Failure(fmt::format("there is no test '{}'", name));
+  heap_.work(weight(subject, arguments));
   return test(*this, subject, arguments);
 }
 

@@ -19,6 +19,7 @@ Scope::~Scope() {
 
 const Value* Scope::find(std::string_view name) const {
   for (const Scope* scope = this; scope != nullptr; scope = scope->parent_.get()) {
+    heap().work(1 + scope->variables_.size() / 8);
     for (const auto& [known, value] : scope->variables_) {
       if (known == name) return &value;
     }
@@ -27,6 +28,7 @@ const Value* Scope::find(std::string_view name) const {
 }
 
 void Scope::set(std::string_view name, Value value) {
+  heap().work(variables_.size() / 8);
   for (auto& [known, old] : variables_) {
     if (known != name) continue;
     old = std::move(value);
@@ -256,6 +258,7 @@ void Evaluator::bind_parameters(const MacroSignature& signature, Arguments argum
   const std::vector<std::string>& parameters = signature.parameters;
   const std::size_t required = parameters.size() - signature.defaults.size();
   const std::size_t positional = std::min(arguments.positional.size(), parameters.size());
+  heap_.work(parameters.size() * arguments.named.size() / 8);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto named =
         std::ranges::find(arguments.named, parameters[i], &std::pair<std::string, Value>::first);

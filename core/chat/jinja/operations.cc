@@ -187,14 +187,7 @@ Text slice_text(const Text& text, const Bounds& bounds, bool is_ascii) {
   return result;
 }
 
-}  // namespace
-
-std::string_view symbol_of(BinaryOperator op) {
-  static constexpr std::array<std::string_view, 7> symbols = {"+", "-", "*", "/", "//", "%", "**"};
-  return symbols[static_cast<std::size_t>(op)];
-}
-
-Value calculate(Heap& heap, BinaryOperator op, const Value& left, const Value& right) {
+Value result_of(Heap& heap, BinaryOperator op, const Value& left, const Value& right) {
   if (is<Undefined>(left)) fail_undefined(left);
   if (is<Undefined>(right) && !(op == BinaryOperator::modulo && is<StringRef>(left))) {
     fail_undefined(right);
@@ -217,6 +210,19 @@ Value calculate(Heap& heap, BinaryOperator op, const Value& left, const Value& r
     return heap.string(format_percent(*text_of(left), right), is_safe(left));
   }
   fail_types(op, left, right);
+}
+
+}  // namespace
+
+std::string_view symbol_of(BinaryOperator op) {
+  static constexpr std::array<std::string_view, 7> symbols = {"+", "-", "*", "/", "//", "%", "**"};
+  return symbols[static_cast<std::size_t>(op)];
+}
+
+Value calculate(Heap& heap, BinaryOperator op, const Value& left, const Value& right) {
+  Value result = result_of(heap, op, left, right);
+  heap.work(1 + weight(result));
+  return result;
 }
 
 Value negated(const Value& value) {

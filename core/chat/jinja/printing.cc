@@ -17,8 +17,16 @@ void add(Text& text, std::string_view bytes) {
   text.append(bytes, Origin::markup);
 }
 
-void check_depth(int depth) {
+// Each visit counts: a value may stand in very many places of the one that is printed.
+void count_visit(const Value& value, int depth) {
   if (depth > depth_max) throw Failure("values are nested too deeply to be printed");
+  if (const auto* string = std::get_if<StringRef>(&value)) {
+    (*string)->heap().work(1 + weight(value));
+  } else if (const auto* sequence = std::get_if<SequenceRef>(&value)) {
+    (*sequence)->heap().work(1 + (*sequence)->items().size());
+  } else if (const auto* dict = std::get_if<DictRef>(&value)) {
+    (*dict)->heap().work(1 + (*dict)->entries().size());
+  }
 }
 
 // A character as repr writes it; the next function does it for JSON.
@@ -143,7 +151,7 @@ void append_dict(Text& text, const Dict& dict, int depth) {
 }
 
 void append_repr(Text& text, const Value& value, int depth) {
-  check_depth(depth);
+  count_visit(value, depth);
   if (const Text* string = text_of(value)) {
     if (is_safe(value)) add(text, "Markup(");
     append_string_repr(text, *string);
@@ -172,7 +180,7 @@ class JsonPrinter {
   explicit JsonPrinter(const JsonStyle& style) : style_(style) {}
 
   void print(const Value& value, int depth) {
-    check_depth(depth);
+    count_visit(value, depth);
     if (const Text* string = text_of(value)) {
       print_string(*string);
     } else if (const auto* sequence = std::get_if<SequenceRef>(&value)) {

@@ -37,7 +37,7 @@ class Getter {
   Value operator()(const Value& item) const {
     Value value = item;
     for (const Value& part : parts_) {
-      evaluator_.heap().work(1);
+      evaluator_.heap().work(1 + weight(value));
       value = evaluator_.item(value, part);
       if (is<Undefined>(value) && !is<Undefined>(missing_)) value = missing_;
     }
@@ -247,7 +247,10 @@ Value filter_batch(Evaluator& evaluator, const Value& subject, const Arguments& 
     batch.push_back(std::move(item));
   }
   if (!batch.empty()) {
-    if (parameters.has(1) && !is<None>(parameters.at(1))) batch.resize(count, parameters.at(1));
+    if (parameters.has(1) && !is<None>(parameters.at(1))) {
+      evaluator.heap().work(count / 8);
+      batch.resize(count, parameters.at(1));
+    }
     batches.push_back(evaluator.heap().list(std::move(batch)));
   }
   return evaluator.heap().iterator(std::move(batches));

@@ -41,7 +41,6 @@ bool equal_sequences(const Sequence& left, const Sequence& right, int depth) {
 
 bool equal_dicts(const Dict& left, const Dict& right, int depth) {
   if (left.entries().size() != right.entries().size()) return false;
-  left.heap().work(1 + left.entries().size() * left.entries().size() / 8);
   return std::ranges::all_of(left.entries(), [&](const Dict::Entry& entry) {
     const Value* other = right.find(entry.first);
     return other != nullptr && equal(entry.second, *other, depth + 1);
@@ -161,6 +160,7 @@ std::vector<Value>& Sequence::change(std::size_t more) {
 const Value* Dict::find(const Value& key) const {
   if (const Text* text = text_of(key)) return find(std::string_view(text->bytes()));
   check_key(key);
+  heap().work(1 + entries_.size() / 8);
   for (const auto& [known, value] : entries_) {
     if (equal(known, key)) return &value;
   }
@@ -168,6 +168,7 @@ const Value* Dict::find(const Value& key) const {
 }
 
 const Value* Dict::find(std::string_view key) const {
+  heap().work(1 + entries_.size() / 8);
   for (const auto& [known, value] : entries_) {
     const Text* text = text_of(known);
     if (text != nullptr && text->bytes() == key) return &value;
@@ -190,6 +191,7 @@ void Dict::add(Value key, Value value) {
 
 std::optional<Value> Dict::remove(const Value& key) {
   check_key(key);
+  heap().work(1 + entries_.size() / 8);
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
     if (!equal(entry->first, key)) continue;
     Value value = std::move(entry->second);
@@ -292,6 +294,7 @@ bool less(const Value& left, const Value& right, int depth) {
   }
   const std::vector<Value>& a = (*left_items)->items();
   const std::vector<Value>& b = (*right_items)->items();
+  (*left_items)->heap().work(1 + std::min(a.size(), b.size()) / 8);
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
     if (!equal(a[i], b[i], depth + 1)) return less(a[i], b[i], depth + 1);
   }
@@ -356,7 +359,16 @@ bool is_iterable(const Value& value) {
          is<DictRef>(value);
 }
 
+std::size_t weight(const Value& value) {
+  if (const Text* text = text_of(value)) return text->size() / 64;
+  if (const auto* sequence = std::get_if<SequenceRef>(&value))
+    return (*sequence)->items().size() / 8;
+  if (const auto* dict = std::get_if<DictRef>(&value)) return (*dict)->entries().size() / 8;
+  return 0;
+}
+
 std::vector<Value> walk(Heap& heap, const Value& value) {
+  heap.work(weight(value));
   if (is<Undefined>(value)) return {};
   if (const auto* sequence = std::get_if<SequenceRef>(&value)) return (*sequence)->walk();
   std::vector<Value> items;

@@ -97,7 +97,8 @@ class Heap {
   Value tuple(std::vector<Value> items);
   Value iterator(std::vector<Value> items);  // can be walked only once
 
-  // Counts work: a step is an operation on a value, or on some 64 bytes of a text.
+  // Counts work: a step is an operation on a value, on some 64 bytes of a text, or a look at some 8
+  // items of a list or entries of a dictionary.
   void work(std::size_t steps);
 
  private:
@@ -233,6 +234,7 @@ bool identical(const Value& left, const Value& right);
 std::int64_t length(const Value& value);
 std::vector<Value> walk(Heap& heap, const Value& value);  // what a loop over the value sees
 bool is_iterable(const Value& value);
+std::size_t weight(const Value& value);  // the work that it takes to look at all of it once
 
 inline const Text* text_of(const Value& value) {
   const StringRef* string = std::get_if<StringRef>(&value);
