@@ -294,7 +294,7 @@ TEST_CASE("whatever takes long counts as many steps") {
   const std::string hundred = "{% for i in range(100) %}";
   for (const std::string& source : std::vector<std::string>{
            "{% set d = {" + numbered(5000, "", ": 1, ") + "} %}",
-           "{% set n = namespace(" + numbered(5000, "a", "=1, ") + ") %}",
+           "{% set n = namespace(" + numbered(4000, "a", "=1, ") + ") %}",
            numbered(3000, "{% set a", " = 1 %}") + hundred + "{{ b, b, b, b, b }}{% endfor %}",
            "{% macro m(" + numbered(2000, "a", "=1, ") + "b=1) %}{% endmacro %}{{ m(" +
                numbered(2000, "a", "=2, ") + ") }}",
@@ -311,6 +311,40 @@ TEST_CASE("whatever takes long counts as many steps") {
     CHECK_THROWS_WITH(Template(source).render({}, few),
                       sluice::test::Contains("it takes too many steps"));
   }
+}
+
+TEST_CASE("what waits while a macro calls itself counts as memory") {
+  const std::string wide(100'000, 'x');
+  std::string many;
+  for (int i = 0; i < 2000; ++i) many += "0, ";
+  std::string set;
+  for (int i = 0; i < 2000; ++i) set += "a = 0, ";
+  const auto recursive = [](const std::string& body) {
+    return "{% macro m(n) %}{% if n %}" + body + "{% endif %}{% endmacro %}{{ m(40) }}";
+  };
+  RenderOptions little = options();
+  little.memory_bytes_max = std::size_t{1} << 20U;
+  for (const std::string& source : std::vector<std::string>{
+           "{% set l = [] %}{% set t = 'x' * 100000 %}{% for i in range(40) %}"
+           "{% set _ = l.append(l[t]) %}{% endfor %}",
+           recursive(wide + "{{ m(n - 1) | length }}"),
+           recursive("{% set a %}" + wide + "{{ m(n - 1) | length }}{% endset %}{{ a | length }}"),
+           recursive("{% filter length %}" + wide + "{{ m(n - 1) | length }}{% endfilter %}"),
+           recursive("{{ ('" + wide + "' ~ m(n - 1)) | length }}"),
+           recursive("{{ [" + many + "m(n - 1)] | length }}"),
+           recursive("{% with " + set + "b = m(n - 1) %}{% endwith %}"),
+           "{% set l = [0] * 5000 %}" +
+               recursive("{% for i in l if loop is defined or m(n - 1) %}{% endfor %}"),
+           "{% for i in [1] recursive %}" + wide + "{{ loop([1]) }}{% endfor %}"}) {
+    INFO(source.substr(0, 80));
+    CHECK_THROWS_WITH(Template(source).render({}, little),
+                      sluice::test::Contains("it takes more than 1 MiB of memory"));
+  }
+  CHECK_THAT(error_of("{% macro m() %}{{ varargs }}{% endmacro %}{{ m(*range(4097)) }}"),
+             sluice::test::Contains("there are too many arguments"));
+  CHECK_THAT(error_of("{{ f(" + many + many + many + ") }}"),
+             sluice::test::Contains("there are too many arguments"));
+  CHECK(error_of("{{ raise_exception('x' * 1000000) }}").size() < 3000);
 }
 
 TEST_CASE("long chains of what holds each other are freed on a small stack") {

@@ -10,16 +10,16 @@
 namespace sluice::chat::jinja {
 namespace {
 
-Undefined undefined(std::string name) {
-  return {std::make_shared<const std::string>(std::move(name))};
-}
-
 // A filter or a test may look at all of its values, each time that `map` or `select` applies it.
 std::size_t weight(const Value& subject, const Arguments& arguments) {
   std::size_t sum = 1 + weight(subject);
   for (const Value& value : arguments.positional) sum += weight(value);
   for (const auto& [name, value] : arguments.named) sum += weight(value);
   return sum;
+}
+
+void check_count(std::size_t arguments) {
+  if (arguments > CallArguments::count_max) throw Failure("there are too many arguments");
 }
 
 template <class Function>
@@ -31,7 +31,7 @@ Value method_value(Heap& heap, const Value& self, std::string_view name, Functio
                              });
 }
 
-std::optional<Value> loop_attribute(const Loop& loop, std::string_view name) {
+std::optional<Value> loop_attribute(Heap& heap, const Loop& loop, std::string_view name) {
   const auto index0 = static_cast<std::int64_t>(loop.index0);
   const auto size = static_cast<std::int64_t>(loop.items.size());
   if (name == "index") return index0 + 1;
@@ -44,10 +44,11 @@ std::optional<Value> loop_attribute(const Loop& loop, std::string_view name) {
   if (name == "depth") return loop.depth0 + 1;
   if (name == "depth0") return loop.depth0;
   if (name == "previtem") {
-    return index0 > 0 ? loop.items[loop.index0 - 1] : undefined("there is no previous item");
+    return index0 > 0 ? loop.items[loop.index0 - 1] : heap.undefined("there is no previous item");
   }
   if (name == "nextitem") {
-    return index0 + 1 < size ? loop.items[loop.index0 + 1] : undefined("there is no next item");
+    return index0 + 1 < size ? loop.items[loop.index0 + 1]
+                             : heap.undefined("there is no next item");
   }
   return std::nullopt;
 }
@@ -97,6 +98,16 @@ Value Evaluator::evaluate_optional(const ExpressionPtr& expression) {
   return expression != nullptr ? evaluate(*expression) : Value(None{});
 }
 
+// The values count on the heap from the first on: to find the next, a macro may call itself.
+SequenceRef Evaluator::evaluate_all(const Expressions& expressions, Sequence::Kind kind) {
+  auto values = heap_.make<Sequence>(kind, std::vector<Value>());
+  for (const ExpressionPtr& expression : expressions) {
+    Value value = evaluate(*expression);
+    values->change(1).push_back(std::move(value));
+  }
+  return values;
+}
+
 Value Evaluator::value_of(const Constant& constant, std::size_t) {
   return std::visit(
       [this]<class T>(const T& value) -> Value {
@@ -118,13 +129,11 @@ Value Evaluator::value_of(const Name& name, std::size_t) {
       return function(self, arguments);
     });
   }
-  return undefined(fmt::format("'{}'", name.name));
+  return heap_.undefined(fmt::format("'{}'", name.name));
 }
 
 Value Evaluator::value_of(const ListDisplay& list, std::size_t) {
-  std::vector<Value> items;
-  for (const ExpressionPtr& item : list.items) items.push_back(evaluate(*item));
-  return list.is_tuple ? heap_.tuple(std::move(items)) : heap_.list(std::move(items));
+  return evaluate_all(list.items, list.is_tuple ? Sequence::Kind::tuple : Sequence::Kind::list);
 }
 
 Value Evaluator::value_of(const DictDisplay& display, std::size_t) {
@@ -155,8 +164,9 @@ Value Evaluator::value_of(const Arithmetic& arithmetic, std::size_t line) {
 }
 
 Value Evaluator::value_of(const Concatenation& concatenation, std::size_t) {
+  const SequenceRef parts = evaluate_all(concatenation.parts, Sequence::Kind::list);
   Text text;
-  for (const ExpressionPtr& part : concatenation.parts) text.append(to_text(evaluate(*part)));
+  for (const Value& part : parts->items()) text.append(to_text(part));
   return heap_.string(std::move(text));
 }
 
@@ -183,7 +193,7 @@ Value Evaluator::value_of(const Comparison& comparison, std::size_t line) {
 Value Evaluator::value_of(const Conditional& conditional, std::size_t) {
   if (truth(evaluate(*conditional.test))) return evaluate(*conditional.value);
   if (conditional.other != nullptr) return evaluate(*conditional.other);
-  return undefined("the value of an 'if' without an 'else'");
+  return heap_.undefined("the value of an 'if' without an 'else'");
 }
 
 Value Evaluator::value_of(const Attribute& node, std::size_t line) {
@@ -198,7 +208,7 @@ Value Evaluator::attribute(const Value& object, std::string_view name) {
     return method_value(heap_, object, name, method);
   }
   if (const auto* loop = std::get_if<LoopRef>(&object)) {
-    if (const auto value = loop_attribute(**loop, name)) return *value;
+    if (const auto value = loop_attribute(heap_, **loop, name)) return *value;
   }
   const Value* value = nullptr;
   if (const auto* dict = std::get_if<DictRef>(&object)) value = (*dict)->find(name);
@@ -209,7 +219,7 @@ Value Evaluator::attribute(const Value& object, std::string_view name) {
     return heap_.string((*callable)->name());
   }
   if (value != nullptr) return *value;
-  return undefined(fmt::format("'{}' of a '{}'", name, type_name(object)));
+  return heap_.undefined(fmt::format("'{}' of a '{}'", name, type_name(object)));
 }
 
 Value Evaluator::value_of(const Subscript& subscript, std::size_t line) {
@@ -223,7 +233,7 @@ Value Evaluator::item(const Value& object, const Value& key) {
   if (is<Undefined>(object)) fail_undefined(object);
   if (auto value = find_item(heap_, object, key)) return std::move(*value);
   if (const Text* name = text_of(key)) return attribute(object, name->bytes());
-  return undefined(fmt::format("item {} of a '{}'", to_text(key).bytes(), type_name(object)));
+  return heap_.undefined(fmt::format("item {} of a '{}'", to_text(key).bytes(), type_name(object)));
 }
 
 Value Evaluator::value_of(const Slice& node, std::size_t line) {
@@ -248,12 +258,14 @@ Arguments Evaluator::evaluate_arguments(const CallArguments& arguments) {
       result.positional.push_back(std::move(value));
     }
   }
+  check_count(result.positional.size());
   if (arguments.dict == nullptr) return result;
   const Value dict = evaluate(*arguments.dict);
   if (!is<DictRef>(dict)) throw Failure("what follows ** must be a dictionary");
   for (const auto& [key, value] : std::get<DictRef>(dict)->entries()) {
     result.named.emplace_back(to_text(key).bytes(), value);
   }
+  check_count(result.named.size());
   return result;
 }
 

@@ -38,6 +38,17 @@ void Scope::set(std::string_view name, Value value) {
   variables_.emplace_back(name, std::move(value));
 }
 
+Text BlockText::take() {
+  shrink(std::exchange(counted_, 0));
+  return std::move(text_);
+}
+
+void BlockText::count() {
+  if (!counts_) return;
+  grow(text_.memory_bytes() - counted_);
+  counted_ = text_.memory_bytes();
+}
+
 void Scope::clear() {
   clear_variables();
   parent_.reset();
@@ -59,10 +70,10 @@ void Evaluator::set_variable(std::string_view name, Value value) {
 }
 
 Text Evaluator::run(const Statements& statements) {
-  Text text;
-  const OutputGuard output(*this, text);
+  const auto text = heap_.make<BlockText>(false);
+  const OutputGuard output(*this, *text);
   execute(statements);
-  return text;
+  return text->take();
 }
 
 std::string Evaluator::place() const {
@@ -117,11 +128,12 @@ std::vector<Value> Evaluator::loop_items(const For& loop, const Value& iterable)
   std::vector<Value> items = walk(heap_, iterable);
   heap_.work(items.size());
   if (loop.filter == nullptr) return items;
+  const auto all = heap_.make<Sequence>(Sequence::Kind::list, std::move(items));
   std::vector<Value> kept;
-  for (Value& item : items) {
+  for (const Value& item : all->items()) {
     const ScopeGuard scope(*this, scope_);
     assign(loop.target, item);
-    if (truth(evaluate(*loop.filter))) kept.push_back(std::move(item));
+    if (truth(evaluate(*loop.filter))) kept.push_back(item);
   }
   return kept;
 }
@@ -140,10 +152,10 @@ Evaluator::Flow Evaluator::run_loop(const For& loop, const Value& iterable, std:
           if (arguments.positional.size() != 1) throw Failure("it takes one argument");
           const Level level(self);
           const ScopeGuard scope(self, around);
-          Text text;
-          const OutputGuard output(self, text);
+          const auto text = self.heap_.make<BlockText>(true);
+          const OutputGuard output(self, *text);
           self.run_loop(loop, arguments.positional[0], depth0 + 1);
-          return self.heap_.string(std::move(text));
+          return self.heap_.string(text->take());
         });
   }
   const LoopRef state = heap_.make<Loop>(std::move(items), depth0, std::move(recurse));
@@ -162,11 +174,11 @@ Evaluator::Flow Evaluator::run_node(const Set& statement) {
 }
 
 Evaluator::Flow Evaluator::run_body(const Statements& body, Value& value) {
-  Text text;
+  const auto text = heap_.make<BlockText>(true);
   const ScopeGuard scope(*this, scope_);
-  const OutputGuard output(*this, text);
+  const OutputGuard output(*this, *text);
   const Flow flow = execute(body);
-  value = heap_.string(std::move(text));
+  value = heap_.string(text->take());
   return flow;
 }
 
@@ -203,10 +215,11 @@ Evaluator::Flow Evaluator::run_node(const CallBlock& block) {
 }
 
 Evaluator::Flow Evaluator::run_node(const With& with) {
-  std::vector<Value> values;
-  for (const auto& [target, expression] : with.variables) values.push_back(evaluate(*expression));
+  const SequenceRef values = evaluate_all(with.values, Sequence::Kind::list);
   const ScopeGuard scope(*this, scope_);
-  for (std::size_t i = 0; i < values.size(); ++i) assign(with.variables[i].first, values[i]);
+  for (std::size_t i = 0; i < with.targets.size(); ++i) {
+    assign(with.targets[i], values->items()[i]);
+  }
   return execute(with.body);
 }
 
@@ -248,10 +261,10 @@ Value Evaluator::call_macro(const Macro& macro, const std::shared_ptr<Scope>& de
   const Level level(*this);
   const ScopeGuard scope(*this, defined_in);
   bind_parameters(macro.signature, std::move(arguments));
-  Text text;
-  const OutputGuard output(*this, text);
+  const auto text = heap_.make<BlockText>(true);
+  const OutputGuard output(*this, *text);
   execute(macro.body);
-  return heap_.string(std::move(text));
+  return heap_.string(text->take());
 }
 
 void Evaluator::bind_parameters(const MacroSignature& signature, Arguments arguments) {
@@ -270,8 +283,7 @@ void Evaluator::bind_parameters(const MacroSignature& signature, Arguments argum
     } else if (i >= required) {
       scope_->set(parameters[i], evaluate(*signature.defaults[i - required]));
     } else {
-      scope_->set(parameters[i], Undefined{std::make_shared<const std::string>(
-                                     fmt::format("the parameter '{}'", parameters[i]))});
+      scope_->set(parameters[i], heap_.undefined(fmt::format("the parameter '{}'", parameters[i])));
     }
   }
   bind_rest(signature, std::move(arguments), positional);
@@ -285,8 +297,7 @@ void Evaluator::bind_rest(const MacroSignature& signature, Arguments arguments,
   if (signature.uses_caller &&
       std::ranges::find(signature.parameters, "caller") == signature.parameters.end()) {
     const bool is_called = caller != arguments.named.end();
-    scope_->set("caller", is_called ? caller->second
-                                    : Undefined{std::make_shared<const std::string>("'caller'")});
+    scope_->set("caller", is_called ? caller->second : heap_.undefined("'caller'"));
     if (is_called) arguments.named.erase(caller);
   }
   if (signature.uses_varargs) {

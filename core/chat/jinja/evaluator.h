@@ -37,6 +37,30 @@ class Scope : public Object {
   std::shared_ptr<Scope> parent_;
 };
 
+// The text of a block, or of the whole template, while it is written.
+class BlockText : public Object {
+ public:
+  // `counts`: its bytes are bytes of the heap, as blocks may stand in each other.
+  BlockText(Heap& heap, bool counts) : Object(heap, sizeof(BlockText)), counts_(counts) {}
+
+  void append(std::string_view bytes, Origin origin) {
+    text_.append(bytes, origin);
+    count();
+  }
+  void append(const Text& text) {
+    text_.append(text);
+    count();
+  }
+  Text take();
+
+ private:
+  void count();
+
+  Text text_;
+  bool counts_;
+  std::size_t counted_ = 0;
+};
+
 class Evaluator {
  public:
   // `now`: what strftime_now prints.
@@ -95,6 +119,7 @@ class Evaluator {
 
   Value evaluate(const Expression& expression);
   Value evaluate_optional(const ExpressionPtr& expression);
+  SequenceRef evaluate_all(const Expressions& expressions, Sequence::Kind kind);
   Value value_of(const Constant& constant, std::size_t line);
   Value value_of(const Name& name, std::size_t line);
   Value value_of(const ListDisplay& list, std::size_t line);
@@ -117,7 +142,7 @@ class Evaluator {
   Heap& heap_;
   std::tm now_;
   std::shared_ptr<Scope> scope_;
-  Text* out_ = nullptr;
+  BlockText* out_ = nullptr;
   Value block_text_;  // the text of a filter block
   int depth_ = 0;
   std::size_t line_ = 0;

@@ -390,6 +390,9 @@ CallArguments ExpressionParser::parse_arguments() {
 
 void ExpressionParser::parse_argument(CallArguments& arguments) {
   if (arguments.dict != nullptr) tokens_.fail("no argument may follow **");
+  if (arguments.positional.size() + arguments.named.size() == CallArguments::count_max) {
+    tokens_.fail("there are too many arguments");
+  }
   if (tokens_.skip_symbol("*")) {
     if (arguments.list != nullptr) tokens_.fail("there may be one * in a call");
     arguments.list = parse_expression();

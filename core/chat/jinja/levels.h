@@ -42,7 +42,7 @@ class Evaluator::ScopeGuard {
 
 class Evaluator::OutputGuard {
  public:
-  OutputGuard(Evaluator& evaluator, Text& text)
+  OutputGuard(Evaluator& evaluator, BlockText& text)
       : evaluator_(evaluator), before_(std::exchange(evaluator.out_, &text)) {}
   ~OutputGuard() { evaluator_.out_ = before_; }
   OutputGuard(const OutputGuard&) = delete;
@@ -50,7 +50,7 @@ class Evaluator::OutputGuard {
 
  private:
   Evaluator& evaluator_;
-  Text* before_;
+  BlockText* before_;
 };
 
 }  // namespace sluice::chat::jinja

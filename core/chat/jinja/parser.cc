@@ -228,10 +228,10 @@ class Parser {
   With parse_with() {
     With with;
     while (!tokens_.at(Kind::block_end)) {
-      if (!with.variables.empty()) tokens_.expect_symbol(",");
-      Target target = parse_one_target(false);
+      if (!with.targets.empty()) tokens_.expect_symbol(",");
+      with.targets.push_back(parse_one_target(false));
       tokens_.expect_symbol("=");
-      with.variables.emplace_back(std::move(target), expressions_.parse_expression());
+      with.values.push_back(expressions_.parse_expression());
     }
     with.body = parse_to("endwith");
     return with;

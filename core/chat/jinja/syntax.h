@@ -19,6 +19,9 @@ using ExpressionPtr = std::unique_ptr<const Expression>;  // may be null where a
 using Expressions = std::vector<ExpressionPtr>;
 
 struct CallArguments {
+  // They are held while the others are evaluated, and counted nowhere.
+  static constexpr std::size_t count_max = 4096;
+
   Expressions positional;
   std::vector<std::pair<std::string, ExpressionPtr>> named;
   ExpressionPtr list;  // *list
@@ -164,7 +167,8 @@ struct FilterBlock {
   Statements body;
 };
 struct With {
-  std::vector<std::pair<Target, ExpressionPtr>> variables;
+  std::vector<Target> targets;
+  Expressions values;  // one for each target
   Statements body;
 };
 struct Scoped {  // {% generation %}: a scope of its own, and nothing else here

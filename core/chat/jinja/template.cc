@@ -5,11 +5,13 @@
 #include "core/chat/jinja/evaluator.h"
 #include "core/chat/jinja/parser.h"
 #include "core/chat/jinja/value.h"
+#include "core/text/quoted.h"
 
 namespace sluice::chat::jinja {
 namespace {
 
 constexpr int data_depth_max = 100;
+constexpr std::size_t reason_bytes_max = 2000;  // raise_exception may have any text
 
 // Turns JSON values into values of the template.
 class Importer {
@@ -86,7 +88,7 @@ Text Template::render(const std::vector<Variable>& variables, const RenderOption
     }
     return evaluator.run(statements_);
   } catch (const Failure& failure) {
-    throw RenderError(evaluator.place() + ": " + failure.what());
+    throw RenderError(evaluator.place() + ": " + text::printable(failure.what(), reason_bytes_max));
   }
 }
 

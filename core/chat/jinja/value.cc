@@ -80,6 +80,11 @@ void Object::grow(std::size_t bytes) {
   bytes_ += bytes;
 }
 
+void Object::shrink(std::size_t bytes) {
+  heap_.bytes_ -= bytes;
+  bytes_ -= bytes;
+}
+
 void Object::bury(std::vector<Value>&& values) noexcept {
   heap_.bury(std::move(values));
 }
@@ -134,6 +139,10 @@ Value Heap::tuple(std::vector<Value> items) {
 }
 Value Heap::iterator(std::vector<Value> items) {
   return make<Sequence>(Sequence::Kind::iterator, std::move(items));
+}
+
+Value Heap::undefined(std::string_view name) {
+  return Undefined{make<String>(Text(name, Origin::markup), false)};
 }
 
 Sequence::Sequence(Heap& heap, Kind kind, std::vector<Value> items)
@@ -237,7 +246,7 @@ std::optional<double> as_number(const Value& value) {
 
 void fail_undefined(const Value& undefined) {
   const auto& name = std::get<Undefined>(undefined).name;
-  throw Failure(name ? *name + " is undefined" : std::string("a value is undefined"));
+  throw Failure(name ? name->bytes() + " is undefined" : std::string("a value is undefined"));
 }
 
 bool truth(const Value& value) {

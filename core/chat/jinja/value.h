@@ -28,12 +28,12 @@ class Namespace;
 class Callable;
 class Loop;
 
+using StringRef = std::shared_ptr<const String>;
 struct Undefined {
-  std::shared_ptr<const std::string> name;  // for messages; null when there is none
+  StringRef name;  // for messages; null when there is none
 };
 struct None {};
 
-using StringRef = std::shared_ptr<const String>;
 using SequenceRef = std::shared_ptr<Sequence>;
 using DictRef = std::shared_ptr<Dict>;
 using NamespaceRef = std::shared_ptr<Namespace>;
@@ -67,6 +67,7 @@ class Object : public std::enable_shared_from_this<Object> {
 
  protected:
   void grow(std::size_t bytes);
+  void shrink(std::size_t bytes);  // by at most what it has grown
   void bury(std::vector<Value>&& values) noexcept;
 
  private:
@@ -96,6 +97,7 @@ class Heap {
   Value list(std::vector<Value> items);
   Value tuple(std::vector<Value> items);
   Value iterator(std::vector<Value> items);  // can be walked only once
+  Value undefined(std::string_view name);    // `name` is for messages
 
   // Counts work: a step is an operation on a value, on some 64 bytes of a text, or a look at some 8
   // items of a list or entries of a dictionary.
