@@ -2,11 +2,13 @@
 // and that hostile templates end within their limits.
 #include <fstream>
 #include <string>
+#include <sys/resource.h>
 #include <vector>
 
 #include "core/chat/jinja/template.h"
 #include "tests/catch.h"
 #include "tests/contains.h"
+#include "tests/sanitized.h"
 #include "tests/small_stack.h"
 
 namespace {
@@ -191,7 +193,7 @@ TEST_CASE("what has no meaning is refused by a reason") {
       {"{{ 1.5 / 0 }}", "a division by zero"},
       {"{{ 1 % 0 }}", "a division by zero"},
       {"{{ -'a' }}", "'str' is no number"},
-      {"{{ 1[1:] }}", "'int' has no slices"},
+      {"{{ 1[1:].x }}", "a slice of a 'int' is undefined"},
       {"{{ 1 < 'a' }}", "'int' and 'str' have no order"},
       {"{{ 1 | length }}", "'int' has no length"},
       {"{{ '%d' % 'a' }}", "%d needs a number, not 'str'"},
@@ -345,6 +347,24 @@ TEST_CASE("what waits while a macro calls itself counts as memory") {
   CHECK_THAT(error_of("{{ f(" + many + many + many + ") }}"),
              sluice::test::Contains("there are too many arguments"));
   CHECK(error_of("{{ raise_exception('x' * 1000000) }}").size() < 3000);
+}
+
+TEST_CASE("a text is split without holding all of its parts twice") {
+  if (sluice::test::is_sanitized) return;  // what it holds is not what the program holds
+  const auto peak_bytes = [] {
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    return static_cast<std::size_t>(usage.ru_maxrss) << 10U;
+  };
+  const std::string text = "{% set x = 'a\n' * 2000000 %}{% set _ = ";
+  const std::size_t before = peak_bytes();
+  for (const char* split :
+       {"x.split()", "x.split('a')", "x.rsplit()", "x.rsplit('a')", "x.splitlines()"}) {
+    INFO(split);
+    CHECK_THAT(error_of(text + split + " %}"), sluice::test::Contains("more than 24 MiB"));
+  }
+  CHECK(error_of(text + "x | indent(0) %}").empty());
+  CHECK(peak_bytes() < before + (std::size_t{64} << 20U));
 }
 
 TEST_CASE("long chains of what holds each other are freed on a small stack") {

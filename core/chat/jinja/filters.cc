@@ -131,6 +131,7 @@ double round_common(double number, std::int64_t precision) {
     std::from_chars(digits.data(), digits.data() + digits.size(), rounded);
     return rounded;
   }
+  if (precision < -308) return std::copysign(0.0, number);  // half of such a power is no double
   const double scale = std::pow(10.0, static_cast<double>(-precision));
   return std::nearbyint(number / scale) * scale;
 }

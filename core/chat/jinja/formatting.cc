@@ -142,8 +142,10 @@ class PercentFormatter {
     }
     result_.append(format_, kept, bytes.size());
     const auto* tuple = tuple_of_values();
-    const bool is_used =
-        tuple != nullptr ? next_ >= (*tuple)->items().size() : next_ > 0 || is<DictRef>(values_);
+    // What could be looked up by a name, lists too in Python, need not be used.
+    const bool is_used = tuple != nullptr
+                             ? next_ >= (*tuple)->items().size()
+                             : next_ > 0 || is<DictRef>(values_) || is<SequenceRef>(values_);
     if (!is_used) throw Failure("not all values have a place in the format");
     return std::move(result_);
   }

@@ -239,10 +239,11 @@ class Lexer {
                                      : 10;
     std::size_t end = base == 10 ? digits(at_, 10) : digits(at_ + 2, base);
     bool is_float = false;
+    const bool is_behind_dot = at_ > 0 && rest_[at_ - 1] == '.';  // x.1.2 is x[1][2]
     const auto has_digit = [&](std::size_t position) {
       return position < rest_.size() && is_digit_of(10, rest_[position]);
     };
-    if (base == 10) {
+    if (base == 10 && !is_behind_dot) {
       if (end < rest_.size() && rest_[end] == '.' && has_digit(end + 1)) {
         is_float = true;
         end = digits(end + 1, 10);

@@ -262,7 +262,7 @@ Value slice(Heap& heap, const Value& object, const Value& begin, const Value& en
   if (is<Undefined>(object)) fail_undefined(object);
   const auto* sequence = std::get_if<SequenceRef>(&object);
   if (!is<StringRef>(object) && (sequence == nullptr || !(*sequence)->is_indexed())) {
-    throw Failure(fmt::format("'{}' has no slices", type_name(object)));
+    return heap.undefined(fmt::format("a slice of a '{}'", type_name(object)));
   }
   const Integer size = length(object);
   const Bounds bounds = bounds_of(size, begin, end, step);

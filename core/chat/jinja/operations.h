@@ -15,7 +15,8 @@ std::string_view symbol_of(BinaryOperator op);
 Value calculate(Heap& heap, BinaryOperator op, const Value& left, const Value& right);
 Value negated(const Value& value);
 bool compare(ComparisonOperator op, const Value& left, const Value& right);
-// object[begin:end:step]; a bound that is none counts as left out.
+// object[begin:end:step]; a bound that is none counts as left out. Undefined when the object has no
+// slices, as none has.
 Value slice(Heap& heap, const Value& object, const Value& begin, const Value& end,
             const Value& step);
 

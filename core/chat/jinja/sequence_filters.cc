@@ -24,14 +24,14 @@ class Getter {
     const Text* text = text_of(path);
     if (text == nullptr) throw Failure("an attribute is a text or an integer");
     const Text dot(".", Origin::markup);
-    for (Text& part : split(*text, &dot, -1)) {
+    split(*text, &dot, -1, [&](Text part) {
       const std::string& bytes = part.bytes();
       std::int64_t index = 0;
       const auto end = std::from_chars(bytes.data(), bytes.data() + bytes.size(), index);
       const bool is_index =
           end.ec == std::errc() && end.ptr == bytes.data() + bytes.size() && bytes[0] != '-';
       parts_.push_back(is_index ? Value(index) : evaluator.heap().string(std::move(part)));
-    }
+    });
   }
 
   Value operator()(const Value& item) const {
@@ -85,9 +85,9 @@ Value filter_sort(Evaluator& evaluator, const Value& subject, const Arguments& a
   const Value attribute = parameters.value_or(2, None{});
   const Text comma(",", Origin::markup);
   if (const Text* paths = text_of(attribute)) {
-    for (Text& path : split(*paths, &comma, -1)) {
+    split(*paths, &comma, -1, [&](Text path) {
       getters.emplace_back(evaluator, evaluator.heap().string(std::move(path)));
-    }
+    });
   } else {
     getters.emplace_back(evaluator, attribute);
   }

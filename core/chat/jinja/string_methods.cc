@@ -19,11 +19,9 @@ Value same_kind(Evaluator& evaluator, const Value& self, Text text) {
   return evaluator.heap().string(std::move(text), is_safe(self));
 }
 
-Value list_of(Evaluator& evaluator, const Value& self, std::vector<Text> parts) {
-  std::vector<Value> items;
-  items.reserve(parts.size());
-  for (Text& part : parts) items.push_back(same_kind(evaluator, self, std::move(part)));
-  return evaluator.heap().list(std::move(items));
+// Puts the parts of a text into `items`.
+PartSink adder(Evaluator& evaluator, const Value& self, std::vector<Value>& items) {
+  return [&](Text part) { items.push_back(same_kind(evaluator, self, std::move(part))); };
 }
 
 template <Side side>
@@ -52,17 +50,22 @@ Text swap_case(const Text& text) {
       text, [](char32_t c, std::size_t) { return is_upper(c) ? to_lower(c) : to_upper(c); });
 }
 
-template <std::vector<Text> (*function)(const Text&, const Text*, std::int64_t)>
+template <bool from_end>
 Value method_split(Evaluator& evaluator, const Value& self, const Arguments& arguments) {
   const Parameters<2> parameters(arguments, {"sep", "maxsplit"});
-  return list_of(
-      evaluator, self,
-      function(self_text(self), parameters.optional_text(0), parameters.integer_or(1, -1)));
+  const auto function = from_end ? split_back : split;
+  std::vector<Value> items;
+  function(self_text(self), parameters.optional_text(0), parameters.integer_or(1, -1),
+           adder(evaluator, self, items));
+  if (from_end) std::ranges::reverse(items);
+  return evaluator.heap().list(std::move(items));
 }
 
 Value method_splitlines(Evaluator& evaluator, const Value& self, const Arguments& arguments) {
   const Parameters<1> parameters(arguments, {"keepends"});
-  return list_of(evaluator, self, split_lines(self_text(self), parameters.truth_or(0, false)));
+  std::vector<Value> items;
+  split_lines(self_text(self), parameters.truth_or(0, false), adder(evaluator, self, items));
+  return evaluator.heap().list(std::move(items));
 }
 
 template <bool is_last>
@@ -274,8 +277,8 @@ MethodFunction find_string_method(std::string_view name) {
       {"capitalize", method_change<capitalize>},
       {"title", method_change<title>},
       {"swapcase", method_change<swap_case>},
-      {"split", method_split<split>},
-      {"rsplit", method_split<split_back>},
+      {"split", method_split<false>},
+      {"rsplit", method_split<true>},
       {"splitlines", method_splitlines},
       {"partition", method_partition<false>},
       {"rpartition", method_partition<true>},

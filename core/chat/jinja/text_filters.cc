@@ -63,13 +63,13 @@ Value filter_indent(Evaluator& evaluator, const Value& subject, const Arguments&
   ended.append("\n", Origin::markup);  // so that a last empty line counts
   Text indented;
   bool is_first = true;
-  for (const Text& line : split_lines(ended, false)) {
+  split_lines(ended, false, [&](const Text& line) {
     if (!is_first) indented.append("\n", Origin::markup);
     const bool indents = is_first ? parameters.truth_or(1, false) : indents_blank || !line.empty();
     if (indents) indented.append(indentation);
     is_first = false;
     indented.append(line);
-  }
+  });
   return result(evaluator, subject, std::move(indented));
 }
 

@@ -1,6 +1,6 @@
 #include "core/chat/jinja/text_operations.h"
 
-#include <algorithm>
+#include <limits>
 
 #include "core/text/utf8.h"
 
@@ -22,43 +22,33 @@ std::size_t previous(std::string_view text, std::size_t end) {
   return at + character_bytes(text, at) == end ? at : end - 1;
 }
 
-std::vector<Text> split_at_space(const Text& text, std::int64_t most) {
-  std::vector<Text> parts;
+// A number of times, of which a negative one means all.
+std::int64_t times(std::int64_t most) {
+  return most < 0 ? std::numeric_limits<std::int64_t>::max() : most;
+}
+
+void split_at_space(const Text& text, std::int64_t most, const PartSink& take) {
   const std::string_view bytes = text.bytes();
-  std::size_t at = skip_space(bytes);
-  while (at < bytes.size()) {
-    if (most >= 0 && static_cast<std::int64_t>(parts.size()) == most) {
-      parts.push_back(text.slice(at, bytes.size()));
-      break;
-    }
-    std::size_t end = at;
+  for (std::size_t at = skip_space(bytes); at < bytes.size(); --most) {
+    std::size_t end = most == 0 ? bytes.size() : at;
     while (end < bytes.size() && !is_space(code_point(bytes, end))) {
       end += character_bytes(bytes, end);
     }
-    parts.push_back(text.slice(at, end));
+    take(text.slice(at, end));
     at = skip_space(bytes, end);
   }
-  return parts;
 }
 
-std::vector<Text> split_back_at_space(const Text& text, std::int64_t most) {
-  std::vector<Text> parts;
+void split_back_at_space(const Text& text, std::int64_t most, const PartSink& take) {
   const std::string_view bytes = text.bytes();
-  std::size_t end = skip_space_back(bytes);
-  while (end > 0) {
-    if (most >= 0 && static_cast<std::int64_t>(parts.size()) == most) {
-      parts.push_back(text.slice(0, end));
-      break;
-    }
-    std::size_t begin = end;
+  for (std::size_t end = skip_space_back(bytes); end > 0; --most) {
+    std::size_t begin = most == 0 ? 0 : end;
     while (begin > 0 && !is_space(code_point(bytes, previous(bytes, begin)))) {
       begin = previous(bytes, begin);
     }
-    parts.push_back(text.slice(begin, end));
+    take(text.slice(begin, end));
     end = skip_space_back(bytes.substr(0, begin));
   }
-  std::ranges::reverse(parts);
-  return parts;
 }
 
 }  // namespace
@@ -84,6 +74,7 @@ Text replace(const Text& text, const Text& before, const Text& after, std::int64
   Text result;
   const std::string_view bytes = text.bytes();
   std::size_t kept = 0;
+  count = times(count);
   if (before.empty()) {  // between all characters, and at both ends
     while (count != 0) {
       result.append(after);
@@ -117,8 +108,7 @@ Text capitalize(const Text& text) {
       text, [](char32_t c, std::size_t at) { return at == 0 ? to_upper(c) : to_lower(c); });
 }
 
-std::vector<Text> split_lines(const Text& text, bool keeps_ends) {
-  std::vector<Text> lines;
+void split_lines(const Text& text, bool keeps_ends, const PartSink& take) {
   const std::string_view bytes = text.bytes();
   std::size_t begin = 0;
   for (std::size_t at = 0; at < bytes.size();) {
@@ -127,44 +117,38 @@ std::vector<Text> split_lines(const Text& text, bool keeps_ends) {
     const bool is_pair = bytes.substr(at).starts_with("\r\n");
     at += is_pair ? 2 : character_bytes(bytes, at);
     if (!is_end) continue;
-    lines.push_back(text.slice(begin, keeps_ends ? at : end));
+    take(text.slice(begin, keeps_ends ? at : end));
     begin = at;
   }
-  if (begin < bytes.size()) lines.push_back(text.slice(begin, bytes.size()));
-  return lines;
+  if (begin < bytes.size()) take(text.slice(begin, bytes.size()));
 }
 
-std::vector<Text> split(const Text& text, const Text* separator, std::int64_t most) {
-  if (separator == nullptr) return split_at_space(text, most);
+void split(const Text& text, const Text* separator, std::int64_t most, const PartSink& take) {
+  if (separator == nullptr) return split_at_space(text, times(most), take);
   if (separator->empty()) throw Failure("the separator is empty");
-  std::vector<Text> parts;
   std::size_t begin = 0;
-  for (; most != 0; --most) {
+  for (std::int64_t left = times(most); left > 0; --left) {
     const std::size_t found = find_text(text.bytes(), separator->bytes(), begin);
     if (found == std::string_view::npos) break;
-    parts.push_back(text.slice(begin, found));
+    take(text.slice(begin, found));
     begin = found + separator->size();
   }
-  parts.push_back(text.slice(begin, text.size()));
-  return parts;
+  take(text.slice(begin, text.size()));
 }
 
-std::vector<Text> split_back(const Text& text, const Text* separator, std::int64_t most) {
-  if (separator == nullptr) return split_back_at_space(text, most);
+void split_back(const Text& text, const Text* separator, std::int64_t most, const PartSink& take) {
+  if (separator == nullptr) return split_back_at_space(text, times(most), take);
   if (separator->empty()) throw Failure("the separator is empty");
-  std::vector<Text> parts;
   const std::string backwards(text.bytes().rbegin(), text.bytes().rend());
   const std::string backwards_separator(separator->bytes().rbegin(), separator->bytes().rend());
   std::size_t taken = 0;  // from the end
-  for (; most != 0; --most) {
+  for (std::int64_t left = times(most); left > 0; --left) {
     const std::size_t found = find_text(backwards, backwards_separator, taken);
     if (found == std::string_view::npos) break;
-    parts.push_back(text.slice(text.size() - found, text.size() - taken));
+    take(text.slice(text.size() - found, text.size() - taken));
     taken = found + separator->size();
   }
-  parts.push_back(text.slice(0, text.size() - taken));
-  std::ranges::reverse(parts);
-  return parts;
+  take(text.slice(0, text.size() - taken));
 }
 
 }  // namespace sluice::chat::jinja

@@ -1,10 +1,10 @@
 // Operations of methods and filters on texts. All keep the origins of the bytes that they keep.
 #pragma once
 
-#include <optional>
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "core/chat/jinja/characters.h"
 #include "core/chat/jinja/text.h"
@@ -39,9 +39,12 @@ Text upper(const Text& text);
 Text lower(const Text& text);
 Text capitalize(const Text& text);
 
-std::vector<Text> split_lines(const Text& text, bool keeps_ends);
+// Gets the parts of a text one after the other: all together they may need many times its memory.
+using PartSink = std::function<void(Text)>;
+void split_lines(const Text& text, bool keeps_ends, const PartSink& take);
 // Splits at most `most` times; if negative, without limit. A null separator is white space.
-std::vector<Text> split(const Text& text, const Text* separator, std::int64_t most);
-std::vector<Text> split_back(const Text& text, const Text* separator, std::int64_t most);
+void split(const Text& text, const Text* separator, std::int64_t most, const PartSink& take);
+// The same from the end on: the last part comes first.
+void split_back(const Text& text, const Text* separator, std::int64_t most, const PartSink& take);
 
 }  // namespace sluice::chat::jinja
