@@ -109,10 +109,15 @@ TEST_CASE("names of functions and arguments in Python's syntax may have hyphens"
   CHECK(summary_of(R"x(<|python_tag|>f(a={"k": (1, 2), "l":(3)}, b=-(5)))x") ==
         R"x(|f{"a":{"k":[1,2],"l":3},"b":-5})x");
   for (const std::string no_call :
-       {"[f(a=1, a=2)]", "[f(a=b-c)]", "[f(g(x=1))]", "[f(a=1)(b=2)]"}) {
+       {"[f(a=1, a=2)]", "[f(a=b-c)]", "[f(g(x=1))]", "[f(a=1)(b=2)]", "[f(a={[1]: 2})]"}) {
     const std::string answer = "<|tool_call_start|>" + no_call + "<|tool_call_end|>";
     CHECK(summary_of(answer) == answer);
   }
+}
+
+TEST_CASE("bytes that are no UTF-8 in a call in Python's syntax are no error") {
+  CHECK(parse_tool_calls("<|python_tag|>f(a={'\xFF': '\xFF'})", nullptr).calls.size() == 1);
+  CHECK(parse_tool_calls("<|python_tag|>f(a={['\xFF']: 1})", nullptr).calls.empty());
 }
 
 TEST_CASE("the end of an answer that was cut off closes no call") {
@@ -449,7 +454,8 @@ struct HarmonyAnswer {
   std::string thought, content, calls;
 };
 
-HarmonyAnswer read_harmony(const std::string& text, bool with_calls = true, std::size_t step = 0) {
+HarmonyAnswer read_harmony(const std::string& text, bool with_calls = true, std::size_t step = 0,
+                           AnswerEnd end = AnswerEnd::whole) {
   HarmonyReader reader(false, with_calls);
   HarmonyAnswer result;
   const auto add = [&](const SplitText& split) {
@@ -458,7 +464,7 @@ HarmonyAnswer read_harmony(const std::string& text, bool with_calls = true, std:
   };
   if (step == 0) step = text.size() + 1;
   for (std::size_t at = 0; at < text.size(); at += step) add(reader.feed(text.substr(at, step)));
-  add(reader.finish());
+  add(reader.finish(end));
   for (const ToolCall& call : reader.calls()) result.calls += call.name + call.arguments.dump();
   return result;
 }
@@ -521,6 +527,18 @@ TEST_CASE("messages of gpt-oss are read whatever the order in their headers") {
       read_harmony("<|channel|>commentary to=functions.f<|message|>{}<|call|>", false);
   CHECK(plain.content == "{}");
   CHECK(plain.calls.empty());
+}
+
+TEST_CASE("an answer of gpt-oss that was cut off calls nothing by a header alone") {
+  const std::string header = "<|channel|>commentary to=functions.f<|message|>";
+  const std::string arguments = "{\"a\":1}";
+  for (std::size_t bytes = 0; bytes <= arguments.size(); ++bytes) {
+    const std::string text = header + arguments.substr(0, bytes);
+    const HarmonyAnswer cut = read_harmony(text, true, 0, AnswerEnd::cut);
+    CHECK(cut.calls == (bytes == arguments.size() ? "f" + arguments : ""));
+    CHECK(cut.content == (bytes == 0 || bytes == arguments.size() ? "" : text));
+  }
+  CHECK(read_harmony(header, true, 0, AnswerEnd::whole).calls == "f{}");
 }
 
 TEST_CASE("random messages of gpt-oss lose no text, and pieces do not matter") {

@@ -280,7 +280,7 @@ SplitText AnswerReader::finish_thought(AnswerEnd end) {
 
 SplitText AnswerReader::finish(AnswerEnd end) {
   if (harmony_) {
-    SplitText result = harmony_->finish();
+    SplitText result = harmony_->finish(end);
     calls_ = harmony_->calls();
     return result;
   }

@@ -158,8 +158,10 @@ void HarmonyReader::begin(const std::string& text) {
   (kind_ == Kind::thought ? thought_ : content_).begin_body();
 }
 
-// A call that cannot be read stays in the answer as the model wrote it.
+// A call that cannot be read stays in the answer as the model wrote it; but for its header alone,
+// which is nothing but markup.
 void HarmonyReader::end_call(std::string_view mark, SplitText& result) {
+  if (is_cut_ && trimmed(call_body_).empty()) return;
   std::optional<nlohmann::ordered_json> arguments = nlohmann::ordered_json::object();
   if (!trimmed(call_body_).empty()) arguments = parse_bounded(call_body_);
   if (arguments && arguments->is_object() && !call_name_.empty()) {

@@ -74,7 +74,11 @@ class HarmonyReader {
   HarmonyReader(bool begins_in_thought, bool with_calls);
 
   SplitText feed(std::string_view piece) { return take(scanner_.feed(piece)); }
-  SplitText finish() { return take(scanner_.finish()); }
+  // A call whose arguments have not begun where the answer was cut off is none, and no text.
+  SplitText finish(AnswerEnd end = AnswerEnd::whole) {
+    is_cut_ = end == AnswerEnd::cut;
+    return take(scanner_.finish());
+  }
 
   bool is_thinking() const { return kind_ == Kind::thought; }
   const std::vector<ToolCall>& calls() const { return calls_; }  // those that have ended
@@ -96,6 +100,7 @@ class HarmonyReader {
 
   HarmonyScanner scanner_;
   bool with_calls_;
+  bool is_cut_ = false;  // what comes now is the end of an answer that was cut off
   Kind kind_;
   Growing thought_, content_;
   std::string call_header_, call_name_, call_body_;

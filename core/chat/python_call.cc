@@ -38,6 +38,8 @@ Json literal(const jinja::DictDisplay& dict) {
   Json object = Json::object();
   for (const auto& [key, value] : dict.entries) {
     const Json name = literal(*key);
+    if (name.is_structured())
+      throw NoCall();  // lists and dictionaries are no keys in Python either
     object[name.is_string() ? name.get<std::string>() : name.dump()] = literal(*value);
   }
   return object;
