@@ -196,15 +196,16 @@ class TemplateText {
   bool has(std::string_view part) const { return text_.find(part) != std::string::npos; }
 
   // The text between `before` and `after`, at the first place where it is plain text and not part
-  // of the program; empty when there is none.
+  // of the program; empty when there is none. In linear time.
   std::string plain_text_between(std::string_view before, std::string_view after) const {
-    for (std::size_t at = text_.find(before); at != std::string::npos;
-         at = text_.find(before, at + 1)) {
+    const std::string_view all = text_;
+    for (std::size_t at = all.find(before); at != std::string_view::npos;) {
       const std::size_t begin = at + before.size();
-      const std::size_t end = text_.find(after, begin);
-      if (end == std::string::npos) break;
-      std::string between = text_.substr(begin, end - begin);
-      if (between.find_first_of("'\"{}") == std::string::npos) return between;
+      const std::size_t end = std::min(all.find_first_of("'\"{}", begin), all.size());
+      const std::size_t size = all.substr(begin, end - begin + after.size()).find(after);
+      if (size != std::string_view::npos) return std::string(all.substr(begin, size));
+      // What begins further on in the same plain text does not end in it either.
+      at = all.find(before, std::max(at + 1, end - std::min(end, before.size())));
     }
     return {};
   }
@@ -221,10 +222,13 @@ class TemplateText {
 
  private:
   void replace(std::string_view from, std::string_view to) {
-    for (std::size_t at = text_.find(from); at != std::string::npos;
-         at = text_.find(from, at + to.size())) {
-      text_.replace(at, from.size(), to);
+    std::string replaced;
+    std::size_t kept = 0;
+    for (std::size_t at = text_.find(from); at != std::string::npos; at = text_.find(from, kept)) {
+      replaced.append(text_, kept, at - kept).append(to);
+      kept = at + from.size();
     }
+    text_ = replaced.append(text_, kept);
   }
 
   std::string text_;
