@@ -103,6 +103,29 @@ with Model(demo, context=256, threads=1) as model:
         pass
 
 model.close()  # again
+
+
+def out_of_range(work):
+    try:
+        work()
+    except ValueError as error:
+        assert "out of range" in str(error), error
+        return
+    raise AssertionError("a number was cut to the size of its type")
+
+
+with Model(demo, context=256, threads=1) as model, model.sequence() as sequence:
+    out_of_range(lambda: model.detokenize([(1 << 32) + 5]))
+    out_of_range(lambda: model.generate([-1 - (1 << 32)]))
+    out_of_range(lambda: sequence.append([1 << 31]))
+    out_of_range(lambda: sequence.truncate(-1))
+    out_of_range(lambda: model.generate("x", tokens_max=(1 << 64) + 5))
+    out_of_range(lambda: model.generate("x", top_k=1 << 63))
+    out_of_range(lambda: model.generate("x", seed=1 << 63))
+out_of_range(lambda: Model(demo, budget_bytes=-1))
+out_of_range(lambda: Model(demo, context=(1 << 32) + 256))
+out_of_range(lambda: sluice.plan(demo, threads=-1))
+
 fails(2, "NULL", lambda: model.tokenize("x"))
 fails(5, "nowhere", lambda: Model("/nowhere.gguf"))
 fails(5, "No such file", lambda: Model("/nowhere/" + "é/" * 1000 + "x.gguf"))

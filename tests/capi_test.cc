@@ -289,6 +289,19 @@ TEST_CASE("further settings are those of requests") {
   request.settings = R"({"grammar": "root ::= \" yes\" | \" no\""})";
   const std::string text = text_of(model.handle, request);
   CHECK((text == " yes" || text == " no"));
+  // A member of the struct wins.
+  for (const char* name : {"max_tokens", "max_completion_tokens"}) {
+    INFO(name);
+    const std::string settings = "{\"" + std::string(name) + "\": 7, \"ignore_eos\": true}";
+    request = greedy("One morning", SLUICE_DEFAULT);
+    request.settings = settings.c_str();
+    sluice_result result = SLUICE_RESULT_INIT;
+    text_of(model.handle, request, &result);
+    CHECK(result.text_tokens == 7);
+    request.tokens_max = 3;
+    text_of(model.handle, request, &result);
+    CHECK(result.text_tokens == 3);
+  }
 }
 
 TEST_CASE("a conversation is answered piece by piece") {

@@ -182,6 +182,7 @@ ordered_json body_of(const sluice_request& request, RequestTexts& texts) {
   if (request.seed < SLUICE_DEFAULT) throw UsageError("request.seed is negative");
   set("seed", count(request.seed));
   set("top_k", count(request.top_k));
+  if (request.tokens_max != SLUICE_DEFAULT) body.erase("max_completion_tokens");  // would win
   if (request.tokens_max != SLUICE_DEFAULT || !body.contains("max_tokens")) {
     body["max_tokens"] = count(request.tokens_max);
   }

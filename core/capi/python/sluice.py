@@ -133,6 +133,14 @@ def _bytes(text: Optional[str], name: str) -> Optional[bytes]:
     return text.encode()
 
 
+def _integer(kind: Any, number: int, name: str) -> Any:
+    """The number as its type in C, to whose size ctypes would cut it without a word."""
+    held = kind(number)
+    if held.value != number:
+        raise ValueError(f"{name} is {number}, which is out of range")
+    return held
+
+
 def _path(path: Path_) -> bytes:
     name = os.fsencode(path)
     if b"\0" in name:
@@ -150,7 +158,7 @@ def _given_out(function: str, *arguments: Any) -> bytes:
 
 
 def _array(tokens: SequenceOf[int]) -> Any:
-    return (c_int32 * len(tokens))(*tokens)
+    return (c_int32 * len(tokens))(*(_integer(c_int32, token, "a token") for token in tokens))
 
 
 def _tokens(function: str, *arguments: Any) -> List[int]:
@@ -164,8 +172,13 @@ def _tokens(function: str, *arguments: Any) -> List[int]:
 def _options(budget_bytes: int, threads: int, context: int, window: int, parallel: int,
              kv: Optional[str], io: Optional[str], chat_format: Optional[str],
              think: Optional[str]) -> _ModelOptions:
-    return _ModelOptions(ctypes.sizeof(_ModelOptions), budget_bytes, threads, context, window,
-                         parallel, _bytes(kv, "kv"), _bytes(io, "io"),
+    return _ModelOptions(ctypes.sizeof(_ModelOptions),
+                         _integer(c_uint64, budget_bytes, "budget_bytes"),
+                         _integer(c_uint32, threads, "threads"),
+                         _integer(c_uint32, context, "context"),
+                         _integer(c_uint32, window, "window"),
+                         _integer(c_uint32, parallel, "parallel"), _bytes(kv, "kv"),
+                         _bytes(io, "io"),
                          _bytes(chat_format, "chat_format"), _bytes(think, "think"))
 
 
@@ -173,9 +186,11 @@ def _request(prompt: Union[str, SequenceOf[int], None] = None, messages: Optiona
              tokens_max: int = DEFAULT, temperature: float = DEFAULT, top_p: float = DEFAULT,
              min_p: float = DEFAULT, repeat_penalty: float = DEFAULT, top_k: int = DEFAULT,
              seed: int = DEFAULT, stop: SequenceOf[str] = (), **settings: Any) -> _Request:
-    request = _Request(size=ctypes.sizeof(_Request), tokens_max=tokens_max,
+    request = _Request(size=ctypes.sizeof(_Request),
+                       tokens_max=_integer(c_int64, tokens_max, "tokens_max"),
                        temperature=temperature, top_p=top_p, min_p=min_p,
-                       repeat_penalty=repeat_penalty, top_k=top_k, seed=seed)
+                       repeat_penalty=repeat_penalty, top_k=_integer(c_int64, top_k, "top_k"),
+                       seed=_integer(c_int64, seed, "seed"))
     if isinstance(prompt, str):
         request.prompt = _bytes(prompt, "prompt")
     elif prompt is not None:
@@ -324,7 +339,7 @@ class Sequence(_Handle):
         return _tokens("sequence_tokens", self._handle)
 
     def truncate(self, count: int) -> None:
-        _call("sequence_truncate", self._handle, count)
+        _call("sequence_truncate", self._handle, _integer(c_size_t, count, "count"))
 
 
 class Model(_Handle):
