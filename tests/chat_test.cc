@@ -143,6 +143,15 @@ TEST_CASE("an answer ends before a stop text, and the next one does not see it")
   CHECK(result.output.starts_with(whole.substr(0, whole.find(stop)) + "\n"));
   const nlohmann::json saved = nlohmann::json::parse(content(talk.folder.file("s")));
   CHECK(saved[1]["content"] == whole.substr(0, whole.find(stop)));
+  const Result set = talk("/set stop " + stop + "\n/set\nhello\n/undo\n/set stop\nhello\n");
+  INFO(set.errors);
+  CHECK(set.output == whole.substr(0, whole.find(stop)) + "\n" + whole);
+  CHECK(set.errors.find("stop            '" + stop + "'\n") != std::string::npos);
+  CHECK(talk("/set\n").errors.find("stop            none\n") != std::string::npos);
+  // One that cannot be used is refused at once, and the chat goes on without it.
+  const Result bad = talk("/set stop \xFF\nhello\n", "-q");
+  CHECK(bad.output == whole);
+  CHECK(bad.errors.find("not valid UTF-8") != std::string::npos);
 }
 
 TEST_CASE("a model without a known chat format is refused with the remedy") {

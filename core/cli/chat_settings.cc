@@ -2,8 +2,10 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/error.h"
+#include "core/text/quoted.h"
 
 namespace sluice::cli {
 namespace {
@@ -14,6 +16,12 @@ void add_settings(CLI::App& app, ChatSettings& settings) {
   add_thinking_options(app, settings.thinking);
   app.add_option("-n,--tokens-max", settings.tokens_max)
       ->transform(count_or("-1", "-1", 1, std::uint64_t{1} << 40));
+}
+
+std::string shown(const std::vector<std::string>& stop_texts) {
+  std::vector<std::string> quoted;
+  for (const std::string& text : stop_texts) quoted.push_back(text::quoted(text));
+  return quoted.empty() ? "none" : fmt::format("{}", fmt::join(quoted, ", "));
 }
 
 }  // namespace
@@ -27,6 +35,7 @@ std::string settings_table(const ChatSettings& settings) {
                        {"min-p", fmt::format("{}", sampler.min_p)},
                        {"repeat-penalty", fmt::format("{}", sampler.repeat_penalty)},
                        {"seed", fmt::format("{}", settings.seed)},
+                       {"stop", shown(settings.sampling.stop)},
                        {"tokens-max", fmt::format("{}", settings.tokens_max)},
                        {"think", settings.thinking.think},
                        {"think-budget", budget ? fmt::format("{}", *budget) : "none"}});
@@ -34,6 +43,10 @@ std::string settings_table(const ChatSettings& settings) {
 
 ChatSettings with_setting(ChatSettings settings, const std::string& name,
                           const std::string& value) {
+  if (name == "stop" && value.empty()) {
+    settings.sampling.stop.clear();
+    return settings;
+  }
   if (value.empty()) throw UsageError("/set wants a name and a value, such as: /set temp 0.7");
   CLI::App app;
   app.set_help_flag();
@@ -49,6 +62,7 @@ ChatSettings with_setting(ChatSettings settings, const std::string& name,
   }
   settings.seed = settings.sampling.seed.value_or(settings.seed);
   static_cast<void>(sampling::Sampler(settings.sampling.sampler));
+  check_stop_texts(settings.sampling);
   return settings;
 }
 
