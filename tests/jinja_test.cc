@@ -304,6 +304,8 @@ TEST_CASE("whatever takes long counts as many steps") {
            "{% set t = 'x' * 1000000 %}{{ ([t] * 1000) | map('length') | sum }}",
            "{% set t = 'x' * 1000000 %}{{ ([t] * 1000) | map(attribute=0) | list | length }}",
            "{{ ([1] * 1000) | select('in', [0] * 10000) | list }}",
+           "{% set a = [[0] * 90000] %}" + hundred + "{{ 1 is in(*a) }}{% endfor %}",
+           "{% set a = {'other': [0] * 90000} %}" + hundred + "{{ 1 is in(**a) }}{% endfor %}",
            "{{ ([[]] * 1000) | sum(start=[0] * 10000) | length }}",
            "{% set n = namespace(a=[1]) %}{% for i in range(15) %}{% set n.a = [n.a, n.a] %}"
            "{% endfor %}" +

@@ -10,14 +10,6 @@
 namespace sluice::chat::jinja {
 namespace {
 
-// A filter or a test may look at all of its values, each time that `map` or `select` applies it.
-std::size_t weight(const Value& subject, const Arguments& arguments) {
-  std::size_t sum = 1 + weight(subject);
-  for (const Value& value : arguments.positional) sum += weight(value);
-  for (const auto& [name, value] : arguments.named) sum += weight(value);
-  return sum;
-}
-
 void check_count(std::size_t arguments) {
   if (arguments > CallArguments::count_max) throw Failure("there are too many arguments");
 }
@@ -255,6 +247,7 @@ Arguments Evaluator::evaluate_arguments(const CallArguments& arguments) {
   }
   if (arguments.list != nullptr) {
     for (Value& value : walk(heap_, evaluate(*arguments.list))) {
+      heap_.work(1 + weight(value));
       result.positional.push_back(std::move(value));
     }
   }
@@ -263,6 +256,7 @@ Arguments Evaluator::evaluate_arguments(const CallArguments& arguments) {
   const Value dict = evaluate(*arguments.dict);
   if (!is<DictRef>(dict)) throw Failure("what follows ** must be a dictionary");
   for (const auto& [key, value] : std::get<DictRef>(dict)->entries()) {
+    heap_.work(1 + weight(value));
     result.named.emplace_back(to_text(key).bytes(), value);
   }
   check_count(result.named.size());
@@ -309,7 +303,6 @@ Value Evaluator::apply_filter(std::string_view name, const Value& subject,
                               const Arguments& arguments) {
   const FilterFunction filter = find_filter(name);
   if (filter == nullptr) throw Failure(fmt::format("there is no filter '{}'", name));
-  heap_.work(weight(subject, arguments));
   return filter(*this, subject, arguments);
 }
 
@@ -324,7 +317,6 @@ bool Evaluator::apply_test(std::string_view name, const Value& subject,
                            const Arguments& arguments) {
   const TestFunction test = find_test(name);
   if (test == nullptr) throw Failure(fmt::format("there is no test '{}'", name));
-  heap_.work(weight(subject, arguments));
   return test(*this, subject, arguments);
 }
 

@@ -297,6 +297,14 @@ const std::string& name_in(const Arguments& arguments, std::size_t index) {
   return name->bytes();
 }
 
+// A filter or a test may look at all of its values, each time that it is applied to an item.
+void count_application(Evaluator& evaluator, const Value& item, const Arguments& arguments) {
+  std::size_t steps = 1 + weight(item);
+  for (const Value& value : arguments.positional) steps += weight(value);
+  for (const auto& [name, value] : arguments.named) steps += weight(value);
+  evaluator.heap().work(steps);
+}
+
 Value filter_map(Evaluator& evaluator, const Value& subject, const Arguments& arguments) {
   const bool has_attribute =
       arguments.positional.empty() &&
@@ -310,7 +318,10 @@ Value filter_map(Evaluator& evaluator, const Value& subject, const Arguments& ar
   } else {
     const std::string& name = name_in(arguments, 0);
     const Arguments rest = rest_of(arguments, 1);
-    for (Value& item : items) item = evaluator.apply_filter(name, item, rest);
+    for (Value& item : items) {
+      count_application(evaluator, item, rest);
+      item = evaluator.apply_filter(name, item, rest);
+    }
   }
   return evaluator.heap().iterator(std::move(items));
 }
@@ -328,6 +339,7 @@ Value filter_select(Evaluator& evaluator, const Value& subject, const Arguments&
   std::vector<Value> kept;
   for (Value& item : items_if_any(evaluator, subject)) {
     const Value value = getter(item);
+    count_application(evaluator, value, rest);
     const bool passes = has_test ? evaluator.apply_test(test, value, rest) : truth(value);
     if (passes == keeps) kept.push_back(std::move(item));
   }
