@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
@@ -656,6 +657,8 @@ TEST_CASE("wrong requests are refused with their reason") {
   sluice_request request = greedy("x");
   request.temperature = -2;
   refuses(request, "temperature");
+  request.temperature = std::numeric_limits<double>::quiet_NaN();
+  refuses(request, "request.temperature is nan");
   request = greedy("x");
   request.stop_count = 1;
   refuses(request, "stop");
@@ -677,6 +680,8 @@ TEST_CASE("wrong options are refused with their reason") {
   sluice_model* model = nullptr;
   const auto refuses = [&](const sluice_model_options& options, const std::string& says) {
     check_status(sluice_model_open(demo.c_str(), &options, &model), SLUICE_USAGE, says);
+    char* plan = nullptr;
+    check_status(sluice_plan(demo.c_str(), &options, &plan), SLUICE_USAGE, says);
   };
   sluice_model_options options = small_options();
   options.kv = "int9";
@@ -687,6 +692,9 @@ TEST_CASE("wrong options are refused with their reason") {
   options = small_options();
   options.think = "maybe";
   refuses(options, "maybe");
+  options = small_options();
+  options.chat_format = "chatmk";
+  refuses(options, "options.chat_format is \"chatmk\"");
   options = small_options();
   options.parallel = 1U << 31U;
   refuses(options, "parallel");

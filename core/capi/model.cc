@@ -1,8 +1,10 @@
 #include "core/capi/model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -39,6 +41,15 @@ T known(const std::optional<T>& value, std::string_view name, const std::string&
 chat::Thinking thinking_of(const sluice_model_options& options) {
   const std::string think = word(options.think, "options.think", "auto");
   return known(chat::parse_thinking(think), "options.think", think, "auto, on, off");
+}
+
+std::string chat_format_of(const sluice_model_options& options) {
+  std::string format = word(options.chat_format, "options.chat_format", "auto");
+  if (format != "auto" && !chat::is_family_name(format)) {
+    throw UsageError(fmt::format("options.chat_format is \"{}\", which is none of auto, {}", format,
+                                 fmt::join(chat::family_names(), ", ")));
+  }
+  return format;
 }
 
 engine::EngineOptions engine_options(const sluice_model_options& options) {
@@ -83,6 +94,8 @@ struct Preparation {
   serve::ServiceOptions service;
   rows::TaskOptions tasks;
   TextsMemory texts;
+  chat::DialogueOptions dialogue;
+  std::string chat_format;
 };
 
 Preparation prepare(const std::filesystem::path& path, const sluice_model_options& options,
@@ -93,7 +106,10 @@ Preparation prepare(const std::filesystem::path& path, const sluice_model_option
                                  options.parallel, parallel_max));
   }
   engine::EngineOptions wanted = engine_options(options);
-  Preparation result{engine::RunPlanner(path, parsing), std::move(wanted), {}, {}, {}};
+  const chat::DialogueOptions dialogue{thinking_of(options)};
+  const std::string chat_format = chat_format_of(options);
+  Preparation result{
+      engine::RunPlanner(path, parsing), std::move(wanted), {}, {}, {}, dialogue, chat_format};
   const gguf::Metadata& metadata = result.planner.header().metadata();
   rows::TaskOptions& tasks = result.tasks;
   tasks.defaults.sampler = sampling::model_defaults(metadata).sampler;
@@ -175,10 +191,15 @@ ordered_json body_of(const sluice_request& request, RequestTexts& texts) {
   const auto set = [&](const char* name, const ordered_json& value) {
     if (value != SLUICE_DEFAULT) body[name] = value;
   };
-  set("temperature", request.temperature);
-  set("top_p", request.top_p);
-  set("min_p", request.min_p);
-  set("repeat_penalty", request.repeat_penalty);
+  const auto set_number = [&](const char* name, double value) {
+    // JSON has no such number.
+    if (!std::isfinite(value)) throw UsageError(fmt::format("request.{} is {}", name, value));
+    set(name, value);
+  };
+  set_number("temperature", request.temperature);
+  set_number("top_p", request.top_p);
+  set_number("min_p", request.min_p);
+  set_number("repeat_penalty", request.repeat_penalty);
   if (request.seed < SLUICE_DEFAULT) throw UsageError("request.seed is negative");
   set("seed", count(request.seed));
   set("top_k", count(request.top_k));
@@ -216,12 +237,10 @@ ordered_json plan_json(const std::filesystem::path& path, const sluice_model_opt
 }
 
 Model::Model(const std::filesystem::path& path, const sluice_model_options& options) {
-  const chat::DialogueOptions dialogue{thinking_of(options)};
-  const std::string format = word(options.chat_format, "options.chat_format", "auto");
   Preparation prepared = prepare(path, options, {});
   rows::TaskOptions& tasks = prepared.tasks;
-  const auto source =
-      chat::ChatSource::find(format, prepared.planner.header().metadata(), tasks.no_dialogue);
+  const auto source = chat::ChatSource::find(
+      prepared.chat_format, prepared.planner.header().metadata(), tasks.no_dialogue);
   service_ = std::make_unique<serve::Service>(
       [&prepared](const std::function<void()>& stop_check) {
         prepared.engine.stop_check = stop_check;
@@ -232,7 +251,8 @@ Model::Model(const std::filesystem::path& path, const sluice_model_options& opti
   service_->wait_until_ready();
   tasks.positions_max = options.window == 0 ? service_->engine().plan().context : 0;
   if (source)
-    tasks.dialogue = std::make_shared<const chat::Dialogue>(*source, tokenizer(), dialogue);
+    tasks.dialogue =
+        std::make_shared<const chat::Dialogue>(*source, tokenizer(), prepared.dialogue);
   maker_.emplace(tokenizer(), tasks);
   texts_.emplace(prepared.texts.bytes, prepared.texts.reserve_bytes);
 }
