@@ -8,6 +8,7 @@
 #include "core/chat/jinja/template.h"
 #include "tests/catch.h"
 #include "tests/contains.h"
+#include "tests/german_locale.h"
 #include "tests/sanitized.h"
 #include "tests/small_stack.h"
 
@@ -79,6 +80,17 @@ TEST_CASE("a time is markup only where all of its format is") {
   CHECK(data_of("{{ strftime_now('a') }}", "<|im_end|>").empty());
   CHECK(data_of("{{ strftime_now('a' ~ x) }}", "<|im_end|>") == "a<|im_end|>");
   CHECK(data_of("{{ strftime_now(x) }}", "<|im_end|>") == "<|im_end|>");
+}
+
+TEST_CASE("a time is in English in every locale") {
+  const sluice::test::GermanLocale locale;
+  if (!locale.is_set()) {
+    WARN("there is no German locale here");
+    return;
+  }
+  CHECK(text_of("{{ strftime_now('%A, %d %B') }}, {{ 1.5 }}, {{ '2.5' | float }}") ==
+        "Friday, 26 July, 1.5, 2.5");
+  CHECK(text_of("{{ x }}", Json::parse(R"({"x": [0.25]})")) == "[0.25]");
 }
 
 TEST_CASE("a text keeps its origin through every operation") {

@@ -17,6 +17,7 @@
 #include "core/sampling/model_defaults.h"
 #include "core/sampling/penalties.h"
 #include "tests/catch.h"
+#include "tests/german_locale.h"
 
 namespace sluice::sampling {
 namespace {
@@ -472,6 +473,17 @@ TEST_CASE("a model file's own settings replace the program's") {
   CHECK(defaults.sampler.min_p == 0);
   CHECK(defaults.sampler.repeat_penalty == 1.05);
   CHECK(defaults.sampler.repeat_last_n == SamplerOptions::whole_text);
+}
+
+TEST_CASE("a model file's own settings are the same in every locale") {
+  const test::GermanLocale locale;
+  if (!locale.is_set()) {
+    WARN("there is no German locale here");
+    return;
+  }
+  gguf::Writer writer;
+  writer.add("general.sampling.temp", 0.7f);
+  CHECK(defaults_of(writer).sampler.temperature == 0.7);
 }
 
 TEST_CASE("what a model file cannot mean is ignored, with a warning, and the rest holds") {

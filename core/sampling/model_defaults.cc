@@ -1,6 +1,6 @@
 #include "core/sampling/model_defaults.h"
 
-#include <cmath>
+#include <charconv>
 #include <cstdint>
 #include <fmt/format.h>
 #include <limits>
@@ -12,6 +12,14 @@
 namespace sluice::sampling {
 namespace {
 
+// The shortest decimal number that is this float: 0.8, and not 0.800000011920929.
+double decimal(float value) {
+  const std::string text = fmt::format("{}", value);
+  double number = value;
+  std::from_chars(text.data(), text.data() + text.size(), number);  // whatever the locale is
+  return number;
+}
+
 class Recommendation {
  public:
   explicit Recommendation(const gguf::Metadata& metadata) : metadata_(metadata) {}
@@ -21,8 +29,7 @@ class Recommendation {
     take(key, name, [&](const std::string& full) -> std::optional<double> {
       const std::optional<float> value = metadata_.find_f32(full);
       if (!value) return std::nullopt;
-      // The shortest decimal number that is this float: 0.8, and not 0.800000011920929.
-      const double number = std::isfinite(*value) ? std::stod(fmt::format("{}", *value)) : *value;
+      const double number = decimal(*value);
       if (number >= least && number <= most) return setting = number;
       throw metadata_.error(full, fmt::format("{} is out of range", number));
     });

@@ -1,6 +1,7 @@
 // The global functions of templates.
 #include <array>
 #include <ctime>
+#include <locale.h>
 #include <unordered_map>
 
 #include "core/chat/jinja/arguments.h"
@@ -74,6 +75,12 @@ Value global_raise_exception(Evaluator&, const Arguments& arguments) {
   throw Failure(to_text(parameters.at(0)).bytes());
 }
 
+// Names of months and days do not depend on the locale of the process, as in Python.
+locale_t english() {
+  static const locale_t locale = ::newlocale(LC_ALL_MASK, "C", static_cast<locale_t>(nullptr));
+  return locale;
+}
+
 Value global_strftime_now(Evaluator& evaluator, const Arguments& arguments) {
   const Parameters<1> parameters(arguments, {"format"});
   const Text& format = parameters.text(0);
@@ -83,7 +90,7 @@ Value global_strftime_now(Evaluator& evaluator, const Arguments& arguments) {
   // With one more character: an empty result and one that does not fit would look the same.
   const std::string ended = format.bytes() + " ";
   const std::size_t size =
-      std::strftime(buffer.data(), buffer.size(), ended.c_str(), &evaluator.now());
+      ::strftime_l(buffer.data(), buffer.size(), ended.c_str(), &evaluator.now(), english());
   if (size == 0) throw Failure("the time does not fit");
   // Which part of the format a byte comes from is not known.
   const bool is_markup = format.runs().size() == 1 && format.origin_at(0) == Origin::markup;
