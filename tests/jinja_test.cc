@@ -399,6 +399,22 @@ TEST_CASE("long chains of what holds each other are freed on a small stack") {
   }
 }
 
+// sluice.h says how much stack a thread of a caller needs.
+TEST_CASE("the deepest nesting needs less than 2 MiB of stack") {
+  const std::size_t stack_bytes = std::size_t{2} * (sluice::test::is_sanitized ? 8 : 1) << 20U;
+  for (const char* source :
+       {"{% macro m(a=m()) %}{% endmacro %}{{ m() }}",
+        "{% macro m() %}{% for x in [1] if m() %}{% endfor %}{% endmacro %}{{ m() }}",
+        "{% macro m() %}{% with a = m() %}{% endwith %}{% endmacro %}{{ m() }}",
+        "{% macro m() %}{{ m(a=m()) }}{% endmacro %}{{ m() }}",
+        "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}"}) {
+    INFO(source);
+    std::string error;
+    sluice::test::run_on_small_stack([&] { error = error_of(source); }, stack_bytes);
+    CHECK_THAT(error, sluice::test::Contains("it is nested too deeply"));
+  }
+}
+
 TEST_CASE("data of any form is taken as it is") {
   CHECK(
       text_of("{{ x }}", {{"x", Json::parse("[1, 1.5, -0.0, true, null, \"a\", {\"k\": []}]")}}) ==

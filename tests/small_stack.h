@@ -15,10 +15,11 @@ namespace sluice::test {
 inline constexpr std::size_t small_stack_bytes = std::size_t{is_sanitized ? 2048 : 256} << 10;
 
 // `work` must not throw.
-inline void run_on_small_stack(std::function<void()> work) {
+inline void run_on_small_stack(std::function<void()> work,
+                               std::size_t stack_bytes = small_stack_bytes) {
   pthread_attr_t attributes;
   REQUIRE(pthread_attr_init(&attributes) == 0);
-  REQUIRE(pthread_attr_setstacksize(&attributes, small_stack_bytes) == 0);
+  REQUIRE(pthread_attr_setstacksize(&attributes, stack_bytes) == 0);
   pthread_t thread{};
   const auto run = [](void* given) -> void* {
     (*static_cast<std::function<void()>*>(given))();

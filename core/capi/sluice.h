@@ -25,8 +25,9 @@
  * Calls with one sluice_text or one sluice_sequence run one after the other; only
  * sluice_text_stop() does not wait. Texts of one model run side by side if `parallel` allows it,
  * and else one after the other. Callbacks run on the thread that called, and may call any function
- * but those of their own text or sequence. exit() may be called while texts run. After fork() a
- * child must not use what its parent has opened, but it may end.
+ * but those of their own text or sequence. A thread that calls needs 2 MiB of stack. exit() may be
+ * called while texts run. After fork() a child must not use what its parent has opened, but it may
+ * end.
  *
  * Texts are UTF-8 and end with a zero byte; where a length stands beside one that is given out, it
  * does not count that byte. What is given in is copied. Bytes that are no UTF-8 are SLUICE_USAGE.
