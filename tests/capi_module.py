@@ -64,6 +64,10 @@ with Model(demo, context=256, threads=1) as model:
         sequence.append("One morning")
         first = sequence.generate(tokens_max=12, temperature=0)
         assert whole == first + sequence.generate(tokens_max=12, temperature=0)
+        before = len(sequence.tokens)
+        stopped = sequence.generate(tokens_max=60, temperature=0, stop=["."])
+        chosen = model.detokenize(sequence.tokens[before:])
+        assert chosen.startswith(stopped + ".") and "." not in stopped, (stopped, chosen)
         sequence.truncate(2)
         assert len(sequence.tokens) == 2
         sequence.append([sequence.tokens[-1]])
