@@ -10,7 +10,7 @@
 #include <variant>
 
 #include "core/capi/boundary.h"
-#include "core/capi/text.h"
+#include "core/capi/piece_queue.h"
 #include "core/chat/dialogue.h"
 #include "core/engine/usual_sinks.h"
 #include "core/plan/plan_json.h"
@@ -79,11 +79,12 @@ struct TextsMemory {
 TextsMemory texts_memory(std::uint32_t parallel, std::uint64_t positions) {
   constexpr std::uint64_t prompts_least = std::uint64_t{4} << 20;
   constexpr std::uint64_t pieces_least = std::uint64_t{512} << 10;  // for texts without end
-  constexpr std::uint64_t text_bytes = Text::share_bytes + (std::uint64_t{8} << 10);
+  constexpr std::uint64_t text_bytes = PieceQueue::share_bytes + (std::uint64_t{8} << 10);
   // Vectors hold up to twice their size.
   const std::uint64_t prompts =
       prompts_least + parallel * (2 * positions * sizeof(Token) + text_bytes);
-  const std::uint64_t pieces = std::max(pieces_least, parallel * positions * Text::piece_bytes);
+  const std::uint64_t pieces =
+      std::max(pieces_least, parallel * positions * PieceQueue::piece_bytes);
   return {.bytes = prompts + pieces, .reserve_bytes = pieces};
 }
 
@@ -337,7 +338,8 @@ rows::Task Model::make_task(const sluice_request& request,
 }
 
 Allowance::Held Model::memory_for(const rows::Task& task) {
-  std::optional<Allowance::Held> held = texts_->take(rows::waiting_bytes(task) + Text::share_bytes);
+  std::optional<Allowance::Held> held =
+      texts_->take(rows::waiting_bytes(task) + PieceQueue::share_bytes);
   if (held) return std::move(*held);
   throw Busy(
       fmt::format("the texts that were begun hold the {} MiB that are planned for them: "

@@ -49,7 +49,7 @@ class Model {
   rows::Task task(const sluice_request& request,
                   const std::optional<std::vector<tokenizer::Token>>& tokens = {});
 
-  // What a text holds for its task, and Text::share_bytes for its pieces: to be given back before
+  // What a text holds for its task, and PieceQueue::share_bytes: to be given back before
   // the model is gone. Throws Busy.
   Allowance::Held memory_for(const rows::Task& task);
 

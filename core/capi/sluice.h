@@ -244,9 +244,9 @@ SLUICE_API int sluice_sequence_new(sluice_model* model, sluice_sequence** sequen
 SLUICE_API int sluice_sequence_append(sluice_sequence* sequence, const char* text, uint32_t flags);
 SLUICE_API int sluice_sequence_append_tokens(sluice_sequence* sequence, const sluice_token* tokens,
                                              size_t count);
-/* Continues the sequence and appends the tokens that were chosen, also where a callback has ended it
- * or an error has. Those of a stop text are among them, though no piece has its text; the token by
- * which the model ends its text is not. */
+/* Continues the sequence and appends the tokens that were chosen, also where a callback has ended
+ * it or an error has. Those of a stop text are among them, though no piece has its text; the token
+ * by which the model ends its text is not. */
 SLUICE_API int sluice_sequence_generate(sluice_sequence* sequence, const sluice_request* request,
                                         sluice_callback callback, void* user,
                                         sluice_result* result);

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <utility>
 
-#include "base/check.h"
 #include "core/capi/boundary.h"
 #include "core/error.h"
 
@@ -17,18 +16,14 @@ Text::Text(std::shared_ptr<Model> model, rows::Task task) : model_(std::move(mod
   if (task.make_reader) reader_.emplace(task.make_reader());
   {
     const base::MutexLock lock(inbox_->mutex);
-    inbox_->held = model_->memory_for(task);
-    inbox_->task_bytes = inbox_->held.bytes() - share_bytes;
+    inbox_->pieces = PieceQueue(model_->memory_for(task));
   }
   serve::Events events;
   events.on_token = [inbox = inbox_](const rows::Task&, const rows::TokenEvent& event) {
     const base::MutexLock lock(inbox->mutex);
-    Arrived piece{std::string(event.text), event.token};
-    inbox->pieces_bytes += bytes_of(piece);
-    if (!inbox->hold_pieces()) {
+    if (!inbox->pieces.push({std::string(event.text), event.token})) {
       throw Busy("the pieces of this text were not taken, and there is no memory for more of them");
     }
-    inbox->pieces.push_back(std::move(piece));
     inbox->changed.notify_all();
   };
   events.on_done = [inbox = inbox_](const rows::Task&, const rows::Outcome& outcome) {
@@ -41,21 +36,17 @@ Text::Text(std::shared_ptr<Model> model, rows::Task task) : model_(std::move(mod
 }
 
 // Nothing: the text has ended.
-std::optional<Text::Arrived> Text::wait() {
+std::optional<PieceQueue::Piece> Text::wait() {
   base::MutexLock lock(inbox_->mutex);
-  while (inbox_->pieces.empty() && !inbox_->outcome) inbox_->changed.wait(lock);
-  if (inbox_->pieces.empty()) return std::nullopt;
-  Arrived piece = std::move(inbox_->pieces.front());
-  inbox_->pieces.pop_front();
-  inbox_->pieces_bytes -= bytes_of(piece);
-  base::check(inbox_->hold_pieces(), "fewer pieces need more memory");
-  return piece;
+  while (inbox_->pieces.is_empty() && !inbox_->outcome) inbox_->changed.wait(lock);
+  if (inbox_->pieces.is_empty()) return std::nullopt;
+  return inbox_->pieces.pop();
 }
 
 const sluice_piece* Text::next() {
   const base::MutexLock lock(mutex_);
   if (is_over_) return nullptr;
-  if (std::optional<Arrived> arrived = wait()) {
+  if (std::optional<PieceQueue::Piece> arrived = wait()) {
     if (!reader_) return show({.thought = {}, .answer = std::move(arrived->text)}, arrived->token);
     return show(reader_->feed(arrived->text), arrived->token);
   }

@@ -3,9 +3,7 @@
 // Threads: any; calls of the same object run one after the other, but for stop() and close().
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,6 +14,7 @@
 
 #include "base/mutex.h"
 #include "core/capi/model.h"
+#include "core/capi/piece_queue.h"
 #include "core/capi/sluice.h"
 #include "core/chat/dialogue.h"
 #include "core/rows/task.h"
@@ -25,11 +24,6 @@ namespace sluice::capi {
 
 class Text {
  public:
-  // What a piece of a usual text holds until it is taken.
-  static constexpr std::uint64_t piece_bytes = 64;
-  // So much its pieces may hold in any case; more, as long as other texts leave some.
-  static constexpr std::uint64_t share_bytes = std::uint64_t{32} << 10;
-
   // Throws what Model::memory_for and Model::submit throw.
   Text(std::shared_ptr<Model> model, rows::Task task);
   ~Text() { stop(); }
@@ -47,33 +41,16 @@ class Text {
 
  private:
   // What the engine's thread leaves here for the caller's.
-  struct Arrived {
-    std::string text;
-    std::optional<tokenizer::Token> token;
-  };
-  static std::uint64_t bytes_of(const Arrived& piece) {
-    constexpr std::uint64_t of_heap = 8;
-    return sizeof piece + of_heap + piece.text.size();
-  }
-
   struct Inbox {
     base::Mutex mutex;
     base::Condition changed;
-    std::deque<Arrived> pieces SLUICE_GUARDED_BY(mutex);
-    std::uint64_t pieces_bytes SLUICE_GUARDED_BY(mutex) = 0;
-    Allowance::Held held SLUICE_GUARDED_BY(mutex);
-    std::uint64_t task_bytes SLUICE_GUARDED_BY(mutex) = 0;  // of what is held
+    PieceQueue pieces SLUICE_GUARDED_BY(mutex);
     // Without texts: they have come as pieces.
     std::optional<rows::Outcome> outcome SLUICE_GUARDED_BY(mutex);
     bool is_stopped SLUICE_GUARDED_BY(mutex) = false;
-
-    // Whether there is memory for the pieces of `pieces_bytes`.
-    [[nodiscard]] bool hold_pieces() SLUICE_REQUIRES(mutex) {
-      return held.resize(task_bytes + std::max(share_bytes, pieces_bytes));
-    }
   };
 
-  std::optional<Arrived> wait();
+  std::optional<PieceQueue::Piece> wait();
   const sluice_piece* show(chat::SplitText split, std::optional<tokenizer::Token> token)
       SLUICE_REQUIRES(mutex_);
   void check_outcome() const;
