@@ -3,6 +3,7 @@
 #include "core/chat/chat_template.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "core/chat/prompt_encoder.h"
 #include "core/error.h"
@@ -27,15 +28,18 @@ std::string text_of(const std::string& source, const Json& body) {
 }
 
 // A vocabulary of bytes and the two markers of ChatML.
-std::unique_ptr<sluice::tokenizer::Tokenizer> tokenizer_with(TokenType type) {
+std::unique_ptr<sluice::tokenizer::Tokenizer> tokenizer_with(
+    TokenType type, const std::vector<std::string>& more = {}) {
   const sluice::synth::Vocabulary toy = sluice::synth::toy_vocabulary(500);
   sluice::tokenizer::Vocabulary vocabulary;
   vocabulary.source = "test";
   vocabulary.tokens = toy.tokens;
   vocabulary.scores = toy.scores;
   for (const std::int32_t t : toy.types) vocabulary.types.push_back(static_cast<TokenType>(t));
-  for (const char* marker : {"<|im_start|>", "<|im_end|>"}) {
-    vocabulary.tokens.emplace_back(marker);
+  std::vector<std::string> markers = {"<|im_start|>", "<|im_end|>"};
+  markers.insert(markers.end(), more.begin(), more.end());
+  for (const std::string& marker : markers) {
+    vocabulary.tokens.push_back(marker);
     vocabulary.types.push_back(type);
     vocabulary.scores.push_back(0);
   }
@@ -94,6 +98,38 @@ TEST_CASE("what people write never becomes a control token") {
       CHECK(tokenizer->decode(tokens, true) == prompt.bytes());
     }
   }
+}
+
+TEST_CASE("a tag of the template is never data, and another one may be") {
+  const std::string longest = "<" + std::string(62, 'l') + ">", longer = "<" + longest + ">";
+  const auto tokenizer = tokenizer_with(TokenType::user_defined,
+                                        {"<tool>", "[INST]", "<other>", "<tool", longest, longer});
+  const ChatTemplate chat_template(
+      "{{ '[INST]' }}{# <<tool>> " + longest + " #}" + "{{ messages[0].content }}", "test",
+      nullptr);
+  const PromptEncoder encoder(*tokenizer, chat_template);
+  const auto count = [&](const std::string& tag) {
+    const Json body = {{"messages", {{{"content", "a " + tag + " b"}}}}};
+    return count_of(*tokenizer, encoder.encode(chat_template.render(body, {})), tag);
+  };
+  CHECK(count("<tool>") == 0);
+  CHECK(count("[INST]") == 1);  // the template's own
+  CHECK(count("<other>") == 1);
+  CHECK(count(longest) == 0);
+  CHECK(count(longer) == 0);
+}
+
+// One after the other they were looked for through the whole template: more than a minute.
+TEST_CASE("very many tags are told from each other soon in a long template") {
+  std::vector<std::string> tags;
+  for (int i = 0; i < 10'000; ++i) tags.push_back("<t" + std::to_string(i) + ">");
+  const auto tokenizer = tokenizer_with(TokenType::user_defined, tags);
+  const std::string comment(1'000'000, '<');
+  const ChatTemplate chat_template("{# " + comment + " #}<t5>{{ messages[0].content }}", "test",
+                                   nullptr);
+  const auto begun = std::chrono::steady_clock::now();
+  const PromptEncoder encoder(*tokenizer, chat_template);
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(10));
 }
 
 TEST_CASE("a known role is markup, another one is data") {

@@ -28,6 +28,29 @@ bool looks_like_control(std::string_view piece) {
   return is_between(piece, "<|", "|>");
 }
 
+// The places of a text where a tag may begin, in alphabetical order: a vocabulary may have very
+// many tags, and a template be long.
+class Tags {
+ public:
+  explicit Tags(std::string_view text) {
+    for (std::size_t at = text.find_first_of("<["); at != std::string_view::npos;
+         at = text.find_first_of("<[", at + 1)) {
+      places_.push_back(text.substr(at, bytes_max));
+    }
+    std::ranges::sort(places_);
+  }
+
+  // Longer ones than bytes_max count as there.
+  bool has(std::string_view tag) const {
+    const auto place = std::ranges::lower_bound(places_, tag);
+    return tag.size() > bytes_max || (place != places_.end() && place->starts_with(tag));
+  }
+
+ private:
+  static constexpr std::size_t bytes_max = 64;
+  std::vector<std::string_view> places_;
+};
+
 }  // namespace
 
 std::vector<Token> tokens_like_control(const tokenizer::Tokenizer& tokenizer) {
@@ -37,11 +60,12 @@ std::vector<Token> tokens_like_control(const tokenizer::Tokenizer& tokenizer) {
 PromptEncoder::PromptEncoder(const tokenizer::Tokenizer& tokenizer,
                              const ChatTemplate& chat_template)
     : tokenizer_(&tokenizer),
-      barred_(tokens_that(tokenizer, [&chat_template](std::string_view piece) {
-        if (looks_like_control(piece)) return true;
-        const bool is_tag = is_between(piece, "<", ">") || is_between(piece, "[", "]");
-        return is_tag && chat_template.mentions(piece);
-      })) {}
+      barred_(
+          tokens_that(tokenizer, [tags = Tags(chat_template.sources())](std::string_view piece) {
+            if (looks_like_control(piece)) return true;
+            const bool is_tag = is_between(piece, "<", ">") || is_between(piece, "[", "]");
+            return is_tag && tags.has(piece);
+          })) {}
 
 std::vector<Token> PromptEncoder::encode(const jinja::Text& prompt) const {
   std::vector<TextPart> parts;
