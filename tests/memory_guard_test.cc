@@ -165,6 +165,18 @@ TEST_CASE("refaults and pressure cost a little at a time, until they stop") {
   CHECK(policy.limit_bytes() == Machine::pinned - 2 * MemoryPolicy::relief_bytes);
 }
 
+TEST_CASE("refaults are no sign while nothing is reclaimed") {
+  constexpr std::uint64_t many = MemoryPolicy::refaults_max + 1;
+  Machine machine;
+  MemoryPolicy& policy = machine.policy;
+  policy.look(MemorySigns{0, 0.0, 500}, machine.now);
+  policy.look(MemorySigns{many, 0.0, 500}, machine.now);
+  policy.look(MemorySigns{2 * many, 0.0, 499 + many}, machine.now);
+  CHECK(policy.limit_bytes() == Machine::pinned);
+  policy.look(MemorySigns{3 * many, 0.0, 499 + 2 * many}, machine.now);
+  CHECK(policy.limit_bytes() == Machine::pinned - MemoryPolicy::relief_bytes);
+}
+
 TEST_CASE("a counter of refaults that vanishes, comes back or begins anew is no sign") {
   Machine machine;
   using Count = std::optional<std::uint64_t>;

@@ -42,7 +42,7 @@ struct CgroupMemory {
   std::string name;                            // empty if there is no such group
   std::optional<std::uint64_t> usage_bytes;    // page cache included
   std::optional<std::uint64_t> peak_bytes;     // since the group was made or the counter reset
-  std::optional<std::uint64_t> refaults_file;  // pages of files read again soon after eviction
+  std::optional<std::uint64_t> refaults_file;  // pages of files read again after eviction
   std::optional<std::uint64_t> refaults_anon;
 
   // The sum of both kinds, as far as they are known; nothing if neither is.
@@ -55,6 +55,12 @@ std::optional<std::uint64_t> growth(std::optional<std::uint64_t> before,
                                     std::optional<std::uint64_t> now);
 
 CgroupMemory read_cgroup_memory(const FileRoot& root = {});
+
+// The pages that the kernel has reclaimed so far, from the process's v2 control group or, without
+// one that counts them, from all processes of the machine. Refaults without any say nothing of the
+// present: pages are also counted that were evicted hours ago, when a file was read for the last
+// time.
+std::optional<std::uint64_t> read_reclaimed_pages(const FileRoot& root = {});
 
 // Pressure stall information: the share of the last ten seconds in which some (or all) tasks
 // waited for memory, in percent, and the total time of such waiting in microseconds.

@@ -74,8 +74,12 @@ void MemoryPolicy::measure_rate(std::uint64_t usable_bytes, Clock::time_point no
 }
 
 void MemoryPolicy::look(const MemorySigns& signs, Clock::time_point now) {
-  const bool thrashes = topology::growth(refaults_, signs.refaults).value_or(0) > refaults_max;
+  const auto is_many = [](std::optional<std::uint64_t> pages) { return pages > refaults_max; };
+  const bool thrashes =
+      is_many(topology::growth(refaults_, signs.refaults)) &&
+      (!signs.reclaimed || is_many(topology::growth(reclaimed_, signs.reclaimed)));
   refaults_ = signs.refaults;
+  reclaimed_ = signs.reclaimed;
   const bool is_pressed = signs.pressure_percent && *signs.pressure_percent > pressure_percent_max;
   if (thrashes || is_pressed) shrink(less(limit_bytes_, relief_bytes), now);
 }
