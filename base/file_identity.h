@@ -1,4 +1,5 @@
-// Tells a file from every other one, and from itself once it has been written to.
+// Tells a file from every other one, and, where that matters, from itself once it has been written
+// to.
 #pragma once
 
 #include <cstdint>
@@ -19,5 +20,18 @@ struct FileIdentity {
   }
   bool operator==(const FileIdentity&) const = default;
 };
+
+// Whether both are facts of one file, written to in between or not.
+inline bool is_same_file(const struct stat& one, const struct stat& other) {
+  return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
+// Whether the open file still has this name: false once another has taken it.
+inline bool has_name(int descriptor, const char* path) {
+  struct stat opened {
+  }, named{};
+  return ::fstat(descriptor, &opened) == 0 && ::stat(path, &named) == 0 &&
+         is_same_file(opened, named);
+}
 
 }  // namespace sluice::base

@@ -21,6 +21,7 @@
 #include "base/descriptor.h"
 #include "base/file_identity.h"
 #include "base/mutex.h"
+#include "base/number.h"
 #include "base/thread.h"
 #include "core/allowance.h"
 #include "core/model/arena.h"
@@ -322,6 +323,44 @@ TEST_CASE("a descriptor is closed once, by its last owner") {
   kept.close();
   CHECK(is_open(number));
   ::close(number);
+}
+
+TEST_CASE("a text is a number or none, as a whole") {
+  using base::whole_number;
+  CHECK(whole_number<std::uint64_t>("18446744073709551615") == ~std::uint64_t{0});
+  CHECK(whole_number<int>("-7") == -7);
+  CHECK(whole_number<int>("007") == 7);
+  CHECK(whole_number<std::uint8_t>("fF", 16) == 255);
+  CHECK(whole_number<double>("2.5") == 2.5);
+  CHECK(whole_number<int>(std::string_view("12x").substr(0, 2)) == 12);  // no byte beyond its end
+  for (const char* text : {"", "-", "+7", " 7", "7 ", "7x", "0x7", "7.0", "2147483648"}) {
+    INFO(text);
+    CHECK_FALSE(whole_number<int>(text));
+  }
+  CHECK_FALSE(whole_number<std::uint64_t>("-7"));
+  CHECK_FALSE(whole_number<std::uint64_t>("18446744073709551616"));
+  CHECK_FALSE(whole_number<std::uint8_t>("100", 16));
+}
+
+TEST_CASE("an open file has its name until another takes it, under whatever other names") {
+  const test::TemporaryFolder folder;
+  const auto write = [&](const char* name) { std::ofstream(folder / name) << "text"; };
+  const auto has_name = [&](const Descriptor& file, const char* name) {
+    return base::has_name(file.number(), (folder / name).c_str());
+  };
+  write("a");
+  const Descriptor file(::open((folder / "a").c_str(), O_RDWR | O_CLOEXEC));
+  REQUIRE(::write(file.number(), "x", 1) == 1);
+  CHECK(has_name(file, "a"));
+  std::filesystem::create_hard_link(folder / "a", folder / "b");
+  CHECK(has_name(file, "b"));
+  write("c");
+  CHECK_FALSE(has_name(file, "c"));
+  std::filesystem::rename(folder / "c", folder / "a");
+  CHECK_FALSE(has_name(file, "a"));
+  std::filesystem::remove(folder / "a");
+  CHECK_FALSE(has_name(file, "a"));
+  CHECK(has_name(file, "b"));
 }
 
 TEST_CASE("a file is itself until it is written to or replaced") {

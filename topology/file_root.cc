@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <system_error>
 #include <unistd.h>
 
 #include "base/descriptor.h"
+#include "base/number.h"
 #include "base/trim.h"
 
 namespace sluice::topology {
@@ -71,12 +71,7 @@ std::vector<std::string_view> pieces(std::string_view text, char separator) {
 }
 
 std::optional<std::uint64_t> parse_number(std::string_view text) {
-  text = base::trimmed(text);
-  std::uint64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc{} || stop != end) return std::nullopt;
-  return value;
+  return base::whole_number<std::uint64_t>(base::trimmed(text));
 }
 
 std::optional<CpuList> parse_cpu_list(std::string_view text) {

@@ -1,9 +1,8 @@
 #include "topology/process_memory.h"
 
-#include <charconv>
 #include <cmath>
-#include <system_error>
 
+#include "base/number.h"
 #include "base/trim.h"
 #include "topology/cgroup.h"
 
@@ -47,10 +46,8 @@ std::optional<PressureLine> parse_pressure(std::string_view text, std::string_vi
       const std::string_view key = field.substr(0, equals);
       if (key == "total") total = parse_number(value);
       if (key != "avg10") continue;
-      double parsed = 0;
-      const char* end = value.data() + value.size();
-      const auto [stop, error] = std::from_chars(value.data(), end, parsed);
-      if (error == std::errc{} && stop == end && std::isfinite(parsed)) average = parsed;
+      const auto parsed = base::whole_number<double>(value);
+      if (parsed && std::isfinite(*parsed)) average = parsed;
     }
     if (average && total) return PressureLine{*average, *total};
   }

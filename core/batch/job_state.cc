@@ -1,7 +1,6 @@
 #include "core/batch/job_state.h"
 
 #include <cerrno>
-#include <charconv>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <span>
@@ -9,6 +8,7 @@
 #include <system_error>
 
 #include "base/descriptor.h"
+#include "base/number.h"
 #include "core/error.h"
 #include "core/files/durable_file.h"
 #include "core/files/read_at.h"
@@ -24,15 +24,6 @@ constexpr int version = 1;
 constexpr std::size_t state_bytes_max = std::size_t{1} << 20;
 constexpr JsonLimits state_limits{
     .what = "state", .values_max = 50'000, .members_max = 1'000, .depth_max = 16};
-
-std::optional<std::uint64_t> parse_number(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || stopped != text.data() + text.size()) {
-    return std::nullopt;
-  }
-  return value;
-}
 
 JobState from_json(const ordered_json& object) {
   if (object.at("sluice_batch") != version) throw std::out_of_range("version");
@@ -65,8 +56,8 @@ std::string shown(const ordered_json& settings, const std::string& name) {
 std::optional<Shard> parse_shard(std::string_view text) {
   const std::size_t slash = text.find('/');
   if (slash == std::string_view::npos) return std::nullopt;
-  const auto index = parse_number(text.substr(0, slash));
-  const auto count = parse_number(text.substr(slash + 1));
+  const auto index = base::whole_number<std::uint64_t>(text.substr(0, slash));
+  const auto count = base::whole_number<std::uint64_t>(text.substr(slash + 1));
   if (!index || !count || *index == 0 || *index > *count) return std::nullopt;
   return Shard{*index, *count};
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "base/file_identity.h"
 #include "core/error.h"
 #include "core/files/durable_file.h"
 #include "core/files/read_at.h"
@@ -78,10 +79,7 @@ void Journal::lock() {
 
 // False when another process has replaced the file since it was opened here.
 bool Journal::has_its_name() const {
-  struct stat opened {
-  }, named{};
-  return ::fstat(descriptor_, &opened) == 0 && ::stat(path_.c_str(), &named) == 0 &&
-         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+  return base::has_name(descriptor_, path_.c_str());
 }
 
 void Journal::check_name(Clock::time_point now) {

@@ -1,13 +1,13 @@
 #include "core/batch/result.h"
 
 #include <algorithm>
-#include <charconv>
 #include <fmt/format.h>
 #include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/number.h"
 #include "core/rows/answer_body.h"
 #include "core/rows/row_json.h"
 #include "core/text/limited_json.h"
@@ -129,11 +129,7 @@ bool are_members_of_result(const std::vector<std::string>& members) {
 std::optional<std::uint64_t> row_of(const Outline& line) {
   if (line.members.front() == "row") return line.row;
   if (!line.id || !line.id->starts_with(id_prefix)) return std::nullopt;
-  std::uint64_t row = 0;
-  const char* end = line.id->data() + line.id->size();
-  const auto [stopped, error] = std::from_chars(line.id->data() + id_prefix.size(), end, row);
-  if (error != std::errc() || stopped != end) return std::nullopt;
-  return row;
+  return base::whole_number<std::uint64_t>(std::string_view(*line.id).substr(id_prefix.size()));
 }
 
 }  // namespace

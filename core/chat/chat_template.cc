@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <utility>
 
+#include "base/number.h"
 #include "core/error.h"
 
 namespace sluice::chat {
@@ -120,12 +120,11 @@ std::tm template_time() {
     ::localtime_r(&time, &result);
     return result;
   }
-  const std::string_view text = fixed;
-  const auto end = std::from_chars(text.data(), text.data() + text.size(), time);
-  if (end.ec != std::errc() || end.ptr != text.data() + text.size()) {
-    throw UsageError(fmt::format("SOURCE_DATE_EPOCH is '{}'; expected a number of seconds", text));
+  const auto seconds = base::whole_number<std::time_t>(fixed);
+  if (!seconds) {
+    throw UsageError(fmt::format("SOURCE_DATE_EPOCH is '{}'; expected a number of seconds", fixed));
   }
-  ::gmtime_r(&time, &result);
+  ::gmtime_r(&*seconds, &result);
   return result;
 }
 

@@ -1,8 +1,8 @@
 #include "core/chat/python_call.h"
 
 #include <algorithm>
-#include <charconv>
 
+#include "base/number.h"
 #include "core/chat/jinja/expression_parser.h"
 
 namespace sluice::chat {
@@ -79,11 +79,9 @@ class NumberedNames {
   const std::string& text() const { return text_; }
 
   const std::string& name(const std::string& numbered) const {
-    std::size_t index = names_.size();
-    const char* const end = numbered.data() + numbered.size();
-    const auto parsed = std::from_chars(numbered.data() + 1, end, index);
-    if (parsed.ptr != end || index >= names_.size()) throw NoCall();
-    return names_[index];
+    const auto index = base::whole_number<std::size_t>(std::string_view(numbered).substr(1));
+    if (!index || *index >= names_.size()) throw NoCall();
+    return names_[*index];
   }
 
  private:

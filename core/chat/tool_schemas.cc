@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <string>
 
+#include "base/number.h"
 #include "core/chat/bounded_json.h"
 #include "core/chat/marker_scanner.h"
 
@@ -57,10 +57,8 @@ std::string unescaped(std::string_view name) {
 }
 
 const Json* element(const Json& array, std::string_view index) {
-  std::size_t at = 0;
-  const auto end = std::from_chars(index.data(), index.data() + index.size(), at);
-  const bool is_index = end.ec == std::errc() && end.ptr == index.data() + index.size();
-  return is_index && at < array.size() ? &array[at] : nullptr;
+  const auto at = base::whole_number<std::size_t>(index);
+  return at && *at < array.size() ? &array[*at] : nullptr;
 }
 
 // Python's words for what JSON writes in lower case.

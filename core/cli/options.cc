@@ -1,7 +1,6 @@
 #include "core/cli/options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/number.h"
 #include "core/cli/command_line.h"
 #include "core/cli/expert_trace.h"
 #include "core/cli/files.h"
@@ -83,14 +83,6 @@ void apply_config(CLI::App& command, const std::string& file) {
   }
 }
 
-std::optional<std::uint64_t> parse_count(const std::string& text) {
-  std::uint64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, value);
-  if (text.empty() || error != std::errc() || stopped != end) return std::nullopt;
-  return value;
-}
-
 // The power of 1024 that a unit stands for: "", "k", "KiB", "gb".
 std::optional<int> unit_power(std::string_view given) {
   const std::string unit = text::lower_case(given);
@@ -109,15 +101,13 @@ std::optional<std::uint64_t> parse_size(const std::string& text) {
   const std::size_t digits_end = std::min(text.find_first_not_of("0123456789."), text.size());
   const std::size_t unit_begin = std::min(text.find_first_not_of(' ', digits_end), text.size());
   const std::optional<int> power = unit_power(text.substr(unit_begin));
-  double number = 0;
-  const auto [stopped, error] = std::from_chars(text.data(), text.data() + digits_end, number);
-  const bool is_number = digits_end != 0 && text[0] != '.' && text[digits_end - 1] != '.' &&
-                         error == std::errc() && stopped == text.data() + digits_end;
-  if (!is_number || !power) return std::nullopt;
-  const bool is_whole = text.find('.') == std::string::npos;
-  const double bytes = std::ldexp(number, 10 * *power);
+  const std::string digits = text.substr(0, digits_end);
+  const auto number = base::whole_number<double>(digits);
+  if (!number || digits.starts_with('.') || digits.ends_with('.') || !power) return std::nullopt;
+  const bool is_whole = digits.find('.') == std::string::npos;
+  const double bytes = std::ldexp(*number, 10 * *power);
   if (!(bytes >= 1) || bytes >= 0x1p62) return std::nullopt;
-  if (*power == 0) return is_whole ? parse_count(text.substr(0, digits_end)) : std::nullopt;
+  if (*power == 0) return is_whole ? base::whole_number<std::uint64_t>(digits) : std::nullopt;
   return static_cast<std::uint64_t>(bytes);
 }
 
@@ -127,7 +117,7 @@ std::string make_bytes(std::string& text, std::string_view also) {
   const std::optional<std::uint64_t> bytes = parse_size(text);
   if (!bytes) return fmt::format("\"{}\" is {}a size such as 4.5GiB, 4G or 5500M", text, also);
   constexpr std::uint64_t few = 1 << 20, gigabytes_most = 256;
-  if (*bytes < few && parse_count(text)) {
+  if (*bytes < few && base::whole_number<std::uint64_t>(text)) {
     return fmt::format("{} are bytes: did you mean {}{}?", text, text,
                        *bytes <= gigabytes_most ? "GiB" : "MiB");
   }
@@ -223,7 +213,7 @@ CLI::Validator number_between(double least, double most, const std::string& rang
 
 CLI::Validator count_between(std::uint64_t least, std::uint64_t most) {
   return {[=](std::string& text) -> std::string {
-            const std::optional<std::uint64_t> count = parse_count(text);
+            const auto count = base::whole_number<std::uint64_t>(text);
             const bool fits = count && *count >= least && *count <= most;
             return fits ? ""
                         : fmt::format("\"{}\" is not a number from {} to {}", text, least, most);
@@ -238,7 +228,7 @@ CLI::Validator count_or(const std::string& word, const std::string& meaning, std
               text = meaning;
               return {};
             }
-            const std::optional<std::uint64_t> count = parse_count(text);
+            const auto count = base::whole_number<std::uint64_t>(text);
             const bool fits = count && *count >= least && *count <= most;
             return fits ? ""
                         : fmt::format("\"{}\" is neither {} nor a number from {} to {}", text, word,

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/number.h"
 #include "core/cli/batch_setup.h"
 #include "core/cli/embed.h"
 #include "core/cli/files.h"
@@ -73,14 +74,14 @@ CLI::Validator speed() {
 // The number of "2cpu". Throws CLI::ValidationError.
 unsigned parse_cpus(const std::string& word) {
   constexpr unsigned most = 1024;
-  unsigned cpus = 0;
-  const char* end = word.data() + word.size() - std::string_view("cpu").size();
-  const auto [stopped, error] = std::from_chars(word.data(), end, cpus);
-  if (error != std::errc() || stopped != end || cpus < 1 || cpus > most) {
+  std::string_view digits = word;
+  digits.remove_suffix(std::string_view("cpu").size());
+  const auto cpus = base::whole_number<unsigned>(digits);
+  if (!cpus || *cpus < 1 || *cpus > most) {
     throw CLI::ValidationError(
         "--for", fmt::format("\"{}\" is not a number of CPUs from 1cpu to {}cpu", word, most));
   }
-  return cpus;
+  return *cpus;
 }
 
 // Takes one of the words of --for, and returns what it says: the option that says the same, or else

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "base/file_identity.h"
 #include "core/cli/chat_session.h"
 #include "core/cli/files.h"
 #include "core/cli/generation.h"
@@ -229,8 +230,7 @@ GenerationEnd answer_message(const RunOptions& options, const chat::ChatSource& 
 bool is_same_file(int one, int other) {
   struct stat a {};
   struct stat b {};
-  return ::fstat(one, &a) == 0 && ::fstat(other, &b) == 0 && a.st_dev == b.st_dev &&
-         a.st_ino == b.st_ino;
+  return ::fstat(one, &a) == 0 && ::fstat(other, &b) == 0 && base::is_same_file(a, b);
 }
 
 struct Written {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <fmt/format.h>
 #include <optional>
 
+#include "base/number.h"
 #include "core/constrain/characters.h"
 #include "core/text/limited_json.h"
 #include "core/text/quoted.h"
@@ -210,11 +210,8 @@ const Schema* SchemaMerger::member_at(const Schema& value, const std::string& na
     const auto found = value.find(name);
     return found == value.end() ? nullptr : &*found;
   }
-  std::size_t index = 0;
-  const char* end = name.data() + name.size();
-  const auto [stopped, error] = std::from_chars(name.data(), end, index);
-  const bool is_index = value.is_array() && error == std::errc() && stopped == end;
-  return is_index && index < value.size() ? &value[index] : nullptr;
+  const auto index = base::whole_number<std::size_t>(name);
+  return value.is_array() && index && *index < value.size() ? &value[*index] : nullptr;
 }
 
 // While two branches are compared, a oneOf within them may as well be an anyOf.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <fmt/format.h>
 #include <iterator>
@@ -16,6 +15,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/number.h"
 #include "core/convert/json_file.h"
 #include "core/convert/tiktoken.h"
 #include "core/convert/world_vocabulary.h"
@@ -341,14 +341,12 @@ class TokenizerImport {
     const json* special = settings_.find(key);
     if (special == nullptr) return added;
     for (const auto& [id, one] : special->items()) {
-      std::uint64_t index = 0;
-      const char* end = id.data() + id.size();
-      const auto parsed = std::from_chars(id.data(), end, index);
-      if (parsed.ec != std::errc() || parsed.ptr != end || !one.is_object()) {
+      const auto index = base::whole_number<std::uint64_t>(id);
+      if (!index || !one.is_object()) {
         throw settings_.error(key, "has an entry that is no token under its id");
       }
       added.push_back(one);
-      added.back()["id"] = index;
+      added.back()["id"] = *index;
     }
     return added;
   }

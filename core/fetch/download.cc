@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/descriptor.h"
+#include "base/file_identity.h"
 #include "base/trim.h"
 #include "core/error.h"
 #include "core/fetch/begun.h"
@@ -177,13 +178,6 @@ void require_model(const RemoteFile& remote, const fs::path& target, std::string
   }
 }
 
-bool is_named(const base::Descriptor& file, const fs::path& path) {
-  struct stat opened {
-  }, named{};
-  return ::fstat(file.number(), &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
-         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
-}
-
 // One program at a time downloads a file. The lock ends with the program, however that ends. The
 // file may be removed while somebody waits for it (remove_begun); the lock of a file without a name
 // keeps nobody away, so it is opened anew each time.
@@ -192,7 +186,7 @@ base::Descriptor take_lock(const fs::path& path, const Web& web, const std::stri
     base::Descriptor lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
     if (!lock.is_open()) fail_at(path, "write");
     if (::flock(lock.number(), LOCK_EX | LOCK_NB) == 0) {
-      if (is_named(lock, path)) return lock;
+      if (base::has_name(lock.number(), path.c_str())) return lock;
       continue;
     }
     if (errno != EWOULDBLOCK && errno != EINTR) fail_at(path, "lock");

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/number.h"
 #include "base/trim.h"
 #include "core/error.h"
 #include "core/fetch/libraries.h"
@@ -26,13 +27,6 @@ constexpr unsigned redirects_max = 10, attempts_max = 6;
 constexpr std::size_t error_body_bytes_max = 4096;
 constexpr long connect_seconds_max = 30, stall_seconds_max = 30;
 constexpr std::uint64_t retry_seconds_max = 60;
-
-std::optional<std::uint64_t> number_of(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return {};
-  return value;
-}
 
 const char* first_of_environment(std::initializer_list<const char*> names) {
   for (const char* name : names) {
@@ -114,7 +108,7 @@ std::string Answer::header(const std::string& name) const {
 }
 
 std::optional<std::uint64_t> Answer::content_length() const {
-  return number_of(header("content-length"));
+  return base::whole_number<std::uint64_t>(header("content-length"));
 }
 
 std::string Answer::etag() const {
@@ -150,7 +144,7 @@ std::string Answer::version() const {
 }
 
 std::optional<std::uint64_t> retry_after_seconds(const Answer& answer) {
-  return number_of(answer.header("retry-after"));
+  return base::whole_number<std::uint64_t>(answer.header("retry-after"));
 }
 
 std::vector<std::filesystem::path> trusted_certificates() {

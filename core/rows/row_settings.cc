@@ -1,12 +1,12 @@
 #include "core/rows/row_settings.h"
 
 #include <algorithm>
-#include <charconv>
 #include <fmt/format.h>
 #include <limits>
 #include <optional>
 #include <utility>
 
+#include "base/number.h"
 #include "core/text/quoted.h"
 
 namespace sluice::rows {
@@ -44,11 +44,8 @@ void read_repetition_penalty(const RowJson& value, std::string_view name, Reques
 }
 
 std::optional<Token> token_named(const std::string& text) {
-  Token token = 0;
-  const char* end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, token);
-  if (error != std::errc() || stopped != end || token < 0) return std::nullopt;
-  return token;
+  const auto token = base::whole_number<Token>(text);
+  return token && *token >= 0 ? token : std::nullopt;
 }
 
 void read_logit_bias(const RowJson& value, std::string_view name, Request& request) {

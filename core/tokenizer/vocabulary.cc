@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
 #include <span>
 #include <unordered_map>
 
+#include "base/number.h"
 #include "core/text/keyed_hash.h"
 #include "core/text/quoted.h"
 
@@ -220,11 +220,7 @@ std::optional<MergeParts> split_merge(std::string_view merge) {
 
 std::optional<std::uint8_t> byte_token_value(std::string_view text) {
   if (text.size() != 6 || !text.starts_with("<0x") || text.back() != '>') return std::nullopt;
-  std::uint8_t value = 0;
-  const char* end = text.data() + 5;
-  const auto result = std::from_chars(text.data() + 3, end, value, 16);
-  if (result.ec != std::errc() || result.ptr != end) return std::nullopt;
-  return value;
+  return base::whole_number<std::uint8_t>(text.substr(3, 2), 16);
 }
 
 ModelError vocabulary_error(const Vocabulary& vocabulary, std::string_view key,

@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/number.h"
+
 namespace sluice::chat::jinja {
 namespace {
 
@@ -41,12 +43,9 @@ std::int64_t integer_of(const Token& token) {
                                             : 10;
     if (base != 10) digits.remove_prefix(2);
   }
-  std::int64_t value = 0;
-  const auto end = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
-  if (end.ec != std::errc() || end.ptr != digits.data() + digits.size()) {
-    throw SyntaxError(token.line, fmt::format("the number {} is too large", token.text));
-  }
-  return value;
+  const auto value = base::whole_number<std::int64_t>(digits, base);
+  if (!value) throw SyntaxError(token.line, fmt::format("the number {} is too large", token.text));
+  return *value;
 }
 
 double float_of(const Token& token) {

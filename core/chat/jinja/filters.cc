@@ -4,6 +4,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "base/number.h"
 #include "core/chat/jinja/arguments.h"
 #include "core/chat/jinja/operations.h"
 #include "core/chat/jinja/text_operations.h"
@@ -67,11 +68,7 @@ std::string_view without_sign(std::string_view digits) {
 // float("..."), or nothing.
 std::optional<double> parse_float(const Text& text) {
   const std::string digits = without_underscores(strip(text, Side::both, nullptr).bytes());
-  const std::string_view number = without_sign(digits);
-  double value = 0;
-  const auto end = std::from_chars(number.data(), number.data() + number.size(), value);
-  if (end.ec != std::errc() || end.ptr != number.data() + number.size()) return std::nullopt;
-  return value;
+  return base::whole_number<double>(without_sign(digits));
 }
 
 std::optional<std::int64_t> parse_integer(const Text& text, int base) {
@@ -83,10 +80,7 @@ std::optional<std::int64_t> parse_integer(const Text& text, int base) {
     const char letter = base == 16 ? 'x' : base == 8 ? 'o' : 'b';
     if ((number[prefix + 1] | 0x20) == letter) number.erase(prefix, 2);
   }
-  std::int64_t value = 0;
-  const auto end = std::from_chars(number.data(), number.data() + number.size(), value, base);
-  if (end.ec != std::errc() || end.ptr != number.data() + number.size()) return std::nullopt;
-  return value;
+  return base::whole_number<std::int64_t>(number, base);
 }
 
 std::optional<double> to_float(const Value& value) {

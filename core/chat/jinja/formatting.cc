@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "base/number.h"
 #include "core/chat/jinja/characters.h"
 #include "core/chat/jinja/evaluator.h"
 #include "core/chat/jinja/printing.h"
@@ -326,13 +327,10 @@ class BraceFormatter {
       const std::size_t stop =
           std::min(is_item ? name.find(']', at) : name.find_first_of(".[", at + 1), name.size());
       const std::string_view part = name.substr(at + 1, stop - at - 1);
-      std::int64_t index = 0;
-      const auto number = std::from_chars(part.data(), part.data() + part.size(), index);
-      const bool is_index =
-          is_item && number.ec == std::errc() && number.ptr == part.data() + part.size();
-      value = !is_item   ? evaluator_.attribute(value, part)
-              : is_index ? evaluator_.item(value, index)
-                         : evaluator_.item(value, evaluator_.heap().string(part));
+      const auto index = base::whole_number<std::int64_t>(part);
+      value = !is_item ? evaluator_.attribute(value, part)
+              : index  ? evaluator_.item(value, *index)
+                       : evaluator_.item(value, evaluator_.heap().string(part));
       at = stop + (is_item ? 1 : 0);
     }
     return value;

@@ -1,8 +1,8 @@
 // The filters of lists, dictionaries and other values that can be walked.
 #include <algorithm>
-#include <charconv>
 #include <unordered_map>
 
+#include "base/number.h"
 #include "core/chat/jinja/arguments.h"
 #include "core/chat/jinja/operations.h"
 #include "core/chat/jinja/text_operations.h"
@@ -25,12 +25,9 @@ class Getter {
     if (text == nullptr) throw Failure("an attribute is a text or an integer");
     const Text dot(".", Origin::markup);
     split(*text, &dot, -1, [&](Text part) {
-      const std::string& bytes = part.bytes();
-      std::int64_t index = 0;
-      const auto end = std::from_chars(bytes.data(), bytes.data() + bytes.size(), index);
-      const bool is_index =
-          end.ec == std::errc() && end.ptr == bytes.data() + bytes.size() && bytes[0] != '-';
-      parts_.push_back(is_index ? Value(index) : evaluator.heap().string(std::move(part)));
+      const auto index = base::whole_number<std::int64_t>(part.bytes());
+      const bool is_index = index && !part.bytes().starts_with('-');
+      parts_.push_back(is_index ? Value(*index) : evaluator.heap().string(std::move(part)));
     });
   }
 

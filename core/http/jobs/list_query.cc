@@ -1,9 +1,9 @@
 #include "core/http/jobs/list_query.h"
 
 #include <algorithm>
-#include <charconv>
 #include <fmt/format.h>
 
+#include "base/number.h"
 #include "core/http/transport/error.h"
 #include "core/http/transport/message.h"
 
@@ -11,10 +11,8 @@ namespace sluice::http {
 namespace {
 
 std::size_t limit_in(std::string_view text, std::size_t most) {
-  std::size_t limit = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, limit);
-  if (error == std::errc() && stopped == end && limit >= 1 && limit <= most) return limit;
+  const auto limit = base::whole_number<std::size_t>(text);
+  if (limit && *limit >= 1 && *limit <= most) return *limit;
   throw ApiError(400, fmt::format("\"limit\" must be a whole number from 1 to {}", most));
 }
 

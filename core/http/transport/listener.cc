@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
@@ -18,6 +17,8 @@
 #include <system_error>
 #include <unistd.h>
 
+#include "base/file_identity.h"
+#include "base/number.h"
 #include "core/error.h"
 
 namespace sluice::http {
@@ -58,12 +59,7 @@ bool is_loopback(const sockaddr_storage& address) {
 // Called before there are other threads.
 std::optional<int> number_in(const char* name) {
   const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
-  if (text == nullptr) return std::nullopt;
-  int value = 0;
-  const char* end = text + std::strlen(text);
-  const auto [stopped, error] = std::from_chars(text, end, value);
-  if (error != std::errc() || stopped != end) return std::nullopt;
-  return value;
+  return text == nullptr ? std::nullopt : base::whole_number<int>(text);
 }
 
 // Whether nobody accepts connections there any more.
@@ -84,8 +80,7 @@ Listener::Listener(Listener&& other) noexcept
       port_(other.port_),
       is_local_(other.is_local_),
       made_(std::exchange(other.made_, {})),
-      made_device_(other.made_device_),
-      made_inode_(other.made_inode_) {}
+      made_facts_(other.made_facts_) {}
 
 Listener& Listener::operator=(Listener&& other) noexcept {
   std::swap(socket_, other.socket_);
@@ -94,8 +89,7 @@ Listener& Listener::operator=(Listener&& other) noexcept {
   std::swap(port_, other.port_);
   std::swap(is_local_, other.is_local_);
   std::swap(made_, other.made_);
-  std::swap(made_device_, other.made_device_);
-  std::swap(made_inode_, other.made_inode_);
+  std::swap(made_facts_, other.made_facts_);
   return *this;
 }
 
@@ -105,8 +99,8 @@ Listener::~Listener() {
 
 bool Listener::is_own_file_there() const {
   struct stat facts {};
-  return !made_.empty() && ::lstat(made_.c_str(), &facts) == 0 && facts.st_dev == made_device_ &&
-         facts.st_ino == made_inode_;
+  return !made_.empty() && ::lstat(made_.c_str(), &facts) == 0 &&
+         base::is_same_file(facts, made_facts_);
 }
 
 void Listener::read_address() {
@@ -185,10 +179,10 @@ Listener Listener::on_path(const std::filesystem::path& path) {
       0) {
     fail(fmt::format("cannot listen on {}", text));
   }
-  if (::lstat(text.c_str(), &facts) != 0) fail(fmt::format("cannot listen on {}", text));
+  if (::lstat(text.c_str(), &listener.made_facts_) != 0) {
+    fail(fmt::format("cannot listen on {}", text));
+  }
   listener.made_ = path;
-  listener.made_device_ = facts.st_dev;
-  listener.made_inode_ = facts.st_ino;
   if (::chmod(text.c_str(), 0600) != 0 || ::listen(listener.descriptor(), backlog) != 0) {
     fail(fmt::format("cannot listen on {}", text));
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <sys/stat.h>
 #include <utility>
 #include <vector>
 
@@ -51,7 +52,7 @@ class Listener {
   std::uint16_t port_ = 0;
   bool is_local_ = false;
   std::filesystem::path made_;  // the socket to remove at the end, if it is still there
-  std::uint64_t made_device_ = 0, made_inode_ = 0;
+  struct stat made_facts_ {};
 };
 
 }  // namespace sluice::http

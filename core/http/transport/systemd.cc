@@ -1,7 +1,6 @@
 #include "core/http/transport/systemd.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -9,6 +8,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "base/number.h"
 
 namespace sluice::http {
 namespace {
@@ -19,14 +20,6 @@ std::string take_variable(const char* name) {
   std::string text = value == nullptr ? "" : value;
   ::unsetenv(name);  // NOLINT(concurrency-mt-unsafe)
   return text;
-}
-
-std::optional<std::uint64_t> number_of(const std::string& text) {
-  std::uint64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, value);
-  if (text.empty() || error != std::errc() || stopped != end) return std::nullopt;
-  return value;
 }
 
 // None where there is no manager.
@@ -46,8 +39,8 @@ base::Descriptor open_socket(const std::string& name) {
 }  // namespace
 
 ServiceManager::ServiceManager() : socket_(open_socket(take_variable("NOTIFY_SOCKET"))) {
-  const auto period = number_of(take_variable("WATCHDOG_USEC"));
-  const auto process = number_of(take_variable("WATCHDOG_PID"));
+  const auto period = base::whole_number<std::uint64_t>(take_variable("WATCHDOG_USEC"));
+  const auto process = base::whole_number<std::uint64_t>(take_variable("WATCHDOG_PID"));
   const bool is_for_others = process && *process != static_cast<std::uint64_t>(::getpid());
   if (period && *period != 0 && !is_for_others) {
     watchdog_period_ = std::chrono::microseconds(*period);
