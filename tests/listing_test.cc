@@ -195,8 +195,30 @@ TEST_CASE("of models with one name, none is removed but by its path") {
   REQUIRE(first != second);
   check_fails("sluice rm m", 2, "more than one");
   CHECK(shell("sluice rm " + first).status == 0);
-  CHECK(shell("sluice rm m").status == 0);
+  check_fails("sluice rm " + url + "1", 2, "no model");
+  CHECK(shell("sluice rm " + url + "2").status == 0);
   CHECK(entry("m").is_null());
+}
+
+TEST_CASE("a model is removed by what it was pulled as") {
+  SmallHub hub;
+  const Caches caches(hub);
+  const Folder folder;
+  const std::string model = make_model(folder);
+  hub.put("tiny-Q4_K_M.gguf", content(model));
+  hub.put("ollama", content(model));
+  for (const std::string& name :
+       {std::string("hf:o/r:q4_k_m"), hub.url() + "/cdn/tiny-Q4_K_M.gguf?token=1",
+        "ollama:" + hub.host() + "/library/tiny"}) {
+    INFO(name);
+    const std::string path = shell("sluice pull -q " + name).output;
+    REQUIRE(fs::exists(path.substr(0, path.size() - 1)));
+    CHECK(shell("sluice rm " + name).status == 0);
+    CHECK_FALSE(fs::exists(path.substr(0, path.size() - 1)));
+  }
+  check_fails("sluice rm file:" + model, 2, "no model");
+  check_fails("sluice rm hf:o", 2, "hf:OWNER/REPO");
+  CHECK(fs::exists(model));
 }
 
 TEST_CASE("models of other programs are found and never changed") {

@@ -12,7 +12,9 @@
 #include "core/cli/quick_plan.h"
 #include "core/cli/report.h"
 #include "core/error.h"
+#include "core/fetch/fetch.h"
 #include "core/fetch/listing.h"
+#include "core/fetch/reference.h"
 #include "core/text/quoted.h"
 
 namespace sluice::cli {
@@ -47,6 +49,16 @@ std::string table(const std::vector<Row>& rows) {
   return text;
 }
 
+// By a name or path of the list, or by what it was pulled as; null if that is none or more than
+// one.
+const fetch::ListedModel* find_removed(const std::vector<fetch::ListedModel>& models,
+                                       const std::string& name) {
+  const fetch::ListedModel* model = fetch::find_model(models, name);
+  if (model != nullptr || !fetch::is_reference(name)) return model;
+  const auto here = fetch::find_here(fetch::parse_reference(name));
+  return here ? fetch::find_model(models, here->string()) : nullptr;
+}
+
 }  // namespace
 
 CLI::App* add_list(CLI::App& program, ListOptions& options) {
@@ -71,7 +83,9 @@ CLI::App* add_remove(CLI::App& program, RemoveOptions& options) {
                   "other programs stay.\n\n"
                   "Example:\n"
                   "  sluice rm hf:Qwen/Qwen3-8B-GGUF/Qwen3-8B-Q4_K_M.gguf");
-  command->add_option("NAME", options.name, "A name or path that `sluice list` shows")
+  command
+      ->add_option("NAME", options.name,
+                   "A name or path that `sluice list` shows, or what was pulled")
       ->type_name("")
       ->required();
   return command;
@@ -101,7 +115,7 @@ int run_list(const ListOptions& options) {
 
 int run_remove(const RemoveOptions& options) {
   const std::vector<fetch::ListedModel> models = fetch::list_all(installed_models());
-  const fetch::ListedModel* model = fetch::find_model(models, options.name);
+  const fetch::ListedModel* model = find_removed(models, options.name);
   if (model == nullptr) {
     throw UsageError(
         fmt::format("no model, or more than one, is called {}: `sluice list` has the "
