@@ -348,7 +348,7 @@ TEST_CASE("a malformed checkpoint is refused in one line, and nothing is written
          c.header[q]["shape"] = {-32, 32};
        }},
       {"is not an object", [&](TinyCheckpoint& c) { c.header[q] = 1; }},
-      {"supported are",
+      {"'Other', which is not supported",
        [](TinyCheckpoint& c) { c.config["architectures"] = json::array({"Other"}); }},
       {"is missing", [](TinyCheckpoint& c) { c.config["num_hidden_layers"] = 2; }},
       {"only", [](TinyCheckpoint& c) { c.config["num_hidden_layers"] = 2000000000; }},

@@ -198,7 +198,6 @@ const Family& family_by_architecture(const Config& config) {
   const bool is_one = list != nullptr && list->size() == 1 && list->front().is_string();
   if (!is_one) throw config.error("architectures", "is not a list of one name");
   const auto name = list->front().get<std::string>();
-  std::vector<std::string_view> known;
   const std::span<const Family> tables[] = {
       attention_families, dense_families(),  gemma_families(),     encoder_families(),
       mixture_families(), latent_families(), recurrent_families(), mamba_families()};
@@ -206,13 +205,11 @@ const Family& family_by_architecture(const Config& config) {
     for (const Family& family : families) {
       const bool is_named = family.architecture == name;
       if (is_named && (family.applies == nullptr || family.applies(config))) return family;
-      if (known.empty() || known.back() != family.architecture) {
-        known.push_back(family.architecture);
-      }
     }
   }
-  throw config.error("architectures", fmt::format("is {}; supported are {}", text::quoted(name),
-                                                  fmt::join(known, ", ")));
+  throw config.error("architectures", fmt::format("is {}, which is not supported; docs/quantize.md "
+                                                  "lists those that are",
+                                                  text::quoted(name)));
 }
 
 std::optional<Config> all_rope_settings(const Config& config) {

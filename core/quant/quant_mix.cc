@@ -3,15 +3,19 @@
 #include <algorithm>
 #include <cctype>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <utility>
 
 #include "core/error.h"
+#include "core/text/quoted.h"
 
 namespace sluice::quant {
 namespace {
 
 using kernels::BlockType;
 using When = LayerRule::When;
+
+constexpr std::string_view pure = "pure-";  // of mixtures that have one type for all matrices
 
 // The first and last eighth, and every third between them.
 bool uses_more_bits(std::uint32_t index, std::uint32_t count) {
@@ -175,7 +179,8 @@ const std::vector<QuantMix>& QuantMix::all() {
   static const std::vector<QuantMix> mixes = [] {
     std::vector<QuantMix> list = stock();
     for (const kernels::BlockTraits& traits : kernels::all_block_types()) {
-      list.push_back(QuantMix("pure-" + std::string(traits.name), traits.file_type, traits.type));
+      list.push_back(
+          QuantMix(std::string(pure) + std::string(traits.name), traits.file_type, traits.type));
     }
     return list;
   }();
@@ -186,8 +191,10 @@ QuantMix QuantMix::by_name(std::string_view name) {
   for (const QuantMix& mix : all()) {
     if (same_ignoring_case(mix.name_, name)) return mix;
   }
-  throw UsageError(
-      fmt::format("unknown quantisation '{}'; known: {}", name, fmt::join(names(), ", ")));
+  std::vector<std::string> mixtures = names();
+  std::erase_if(mixtures, [](const std::string& known) { return known.starts_with(pure); });
+  throw UsageError(fmt::format("unknown quantisation {}; known: {}, and pure-X with the type X",
+                               text::quoted(name), fmt::join(mixtures, ", ")));
 }
 
 std::vector<std::string> QuantMix::names() {
