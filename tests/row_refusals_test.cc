@@ -102,6 +102,11 @@ TEST_CASE("a setting that cannot be is refused word for word") {
       {R"("logit_bias":{"2147483648":1})", R"("logit_bias" has a name that is no token id)"},
       {R"("logit_bias":{"1":-101})", R"("logit_bias" is -101, but must be from -100 to 100)"},
       {R"("stop":5)", R"("stop" must be a string or an array of strings, not number)"},
+      {R"("stop":["a",""])", R"("stop" has an empty text)"},
+      {R"("max_tokens":2.5)", R"("max_tokens" must be an integer, not number)"},
+      {R"("max_tokens":1e300)", R"("max_tokens" must be an integer, not number)"},
+      {R"("max_tokens":-2.0)", R"("max_tokens" is -2.0, but must be from 0 to 1073741824)"},
+      {R"("n":17.0)", R"("n" is 17.0, but must be from 1 to 16)"},
       {R"("stop":["a",7])", R"("stop" must be a string, not number)"},
       {R"("stop":)" + list_of(65, R"("a")"), R"("stop" has 65 texts, the most is 64)"},
       {R"("stop_token_ids":{})", R"("stop_token_ids" must be an array of token ids, not object)"},
@@ -162,7 +167,8 @@ TEST_CASE("a setting that cannot be is refused word for word") {
        {R"("stop":)" + list_of(64, R"("a")"), R"("stop_token_ids":)" + list_of(64, "1"),
         std::string(R"("structured_outputs":{"json_object":false})"),
         std::string(R"("top_logprobs":0)"), std::string(R"("logprobs":true,"top_logprobs":20)"),
-        std::string(R"("logit_bias":{"2147483647":100})")}) {
+        std::string(R"("logit_bias":{"2147483647":100})"), std::string(R"("max_tokens":2.0)"),
+        std::string(R"("max_tokens":1e2,"n":1.0,"top_k":-1.0)")}) {
     CAPTURE(setting);
     CHECK(reason(text_row(setting)).empty());
   }
@@ -308,9 +314,9 @@ TEST_CASE("who knows the model refuses the rest, in one line") {
   CHECK(refusal("{" + few + R"("prompt":[1,258]})", tokenizer) ==
         "invalid_request: token 258 is not in the vocabulary of 258 tokens");
   CHECK(refusal("{" + few + R"("prompt":"x","stop_token_ids":[300]})", tokenizer) ==
-        "invalid_request: token 300 is not in the vocabulary of 258 tokens");
+        R"(invalid_request: "stop_token_ids": token 300 is not in the vocabulary of 258 tokens)");
   CHECK(refusal("{" + few + R"("prompt":"x","logit_bias":{"258":1}})", tokenizer) ==
-        "invalid_request: token 258 is not in the vocabulary of 258 tokens");
+        R"(invalid_request: "logit_bias": token 258 is not in the vocabulary of 258 tokens)");
   CHECK(refusal(user + "}", tokenizer) == "invalid_request: no format");
   CHECK(refusal(R"({"prompt":[]})", without_begin) ==
         "invalid_request: the prompt is empty and the model has no token to begin one");

@@ -1,6 +1,7 @@
 #include "core/rows/row_json.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 
 #include "core/text/limited_json.h"
@@ -55,8 +56,11 @@ bool truth_of(const RowJson& value, std::string_view name) {
 
 std::uint64_t count_of(const RowJson& value, std::string_view name, std::uint64_t most,
                        std::uint64_t least) {
-  if (!value.is_number_integer()) throw_wrong_type(name, "an integer", value);
-  if (value.is_number_unsigned()) {
+  constexpr double exact_most = 0x1p53;  // up to here 2.0 is as much an integer as 2
+  const bool is_exact = value.is_number_float() && std::abs(value.get<double>()) <= exact_most &&
+                        value.get<double>() == std::trunc(value.get<double>());
+  if (!is_exact && !value.is_number_integer()) throw_wrong_type(name, "an integer", value);
+  if (value >= 0) {
     const auto count = value.get<std::uint64_t>();
     if (count >= least && count <= most) return count;
   }

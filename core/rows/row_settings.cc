@@ -25,7 +25,7 @@ std::uint32_t small_count(const RowJson& value, std::string_view name, std::uint
 }
 
 void read_top_k(const RowJson& value, std::string_view name, Request& request) {
-  const bool is_off = value.is_number_integer() && value == -1;
+  const bool is_off = value == -1;
   request.sampler.top_k =
       is_off ? 0 : small_count(value, name, std::numeric_limits<std::uint32_t>::max());
 }
@@ -73,7 +73,10 @@ void read_stop(const RowJson& value, std::string_view name, Request& request) {
     throw_wrong_type(name, "a string or an array of strings", value);
   }
   std::size_t bytes = 0;
-  for (const std::string& text : stop) bytes += text.size();
+  for (const std::string& text : stop) {
+    if (text.empty()) throw BadRow(fmt::format("\"{}\" has an empty text", name));
+    bytes += text.size();
+  }
   check_text_length(bytes, name);
   if (stop.size() > stop_texts_max) {
     throw BadRow(
@@ -251,7 +254,7 @@ void read_penalty(const RowJson& value, std::string_view name, Request& request)
 }
 
 void read_tokens_max(const RowJson& value, std::string_view name, Request& request) {
-  request.wants_all_tokens = value.is_number_integer() && value == -1;
+  request.wants_all_tokens = value == -1;
   request.tokens_max = request.wants_all_tokens ? static_cast<std::uint32_t>(tokens_most)
                                                 : small_count(value, name, tokens_most);
 }

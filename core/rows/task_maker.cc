@@ -111,15 +111,18 @@ void TaskMaker::check_request(const RowHeader& header, const Request& request) c
                               text::escaped(header.model, 100), names.front())};
   }
   const auto vocabulary = static_cast<Token>(tokenizer_.vocabulary_size());
-  const auto check = [&](Token token) {
-    if (token < vocabulary) return;
-    throw Refusal{invalid,
-                  fmt::format("token {} is not in the vocabulary of {} tokens", token, vocabulary)};
+  const auto check_of = [vocabulary](std::string_view where) {
+    return [where, vocabulary](Token token) {
+      if (token < vocabulary) return;
+      throw Refusal{invalid, fmt::format("{}token {} is not in the vocabulary of {} tokens", where,
+                                         token, vocabulary)};
+    };
   };
-  std::ranges::for_each(request.stop_tokens, check);
-  std::ranges::for_each(request.sampler.logit_bias, check, &sampling::LogitBias::token);
+  std::ranges::for_each(request.stop_tokens, check_of("\"stop_token_ids\": "));
+  std::ranges::for_each(request.sampler.logit_bias, check_of("\"logit_bias\": "),
+                        &sampling::LogitBias::token);
   if (const auto* ids = std::get_if<std::vector<Token>>(&request.prompt)) {
-    std::ranges::for_each(*ids, check);
+    std::ranges::for_each(*ids, check_of(""));
   }
 }
 
