@@ -588,7 +588,24 @@ TEST_CASE("an option that does nothing is not passed over in silence") {
   for (const char* twice : {"run,serve", "4GiB,6GiB", "1cpu,2cpu", "avx2,scalar"}) {
     check_fails("sluice plan m --for " + std::string(twice), 2, "is said twice");
   }
+  check_fails("sluice synth tiny m --quant Q9", 2, "F32, and pure-X with the type X");
   check_fails("sluice plan m --table --budgets 1GiB --budget 2GiB", 2, "excludes");
+  const std::string encoder = folder.file("bert.gguf"), recurrent = folder.file("rwkv.gguf");
+  REQUIRE(shell("sluice synth tiny-bert " + encoder + "; sluice synth tiny-rwkv7 " + recurrent)
+              .status == 0);
+  for (const char* use : {"run", "chat", "batch"}) {
+    check_fails("sluice plan " + encoder + " --for " + use, 2, "writes no text");
+  }
+  CHECK(shell("sluice plan " + encoder).status == 0);
+  for (const std::string& command :
+       {"plan " + encoder, "plan " + recurrent, "run " + recurrent + " -p x -n 1"}) {
+    check_fails("sluice " + command + " --kv f16", 2, "--kv: the model keeps no keys");
+  }
+  for (const char* command : {"plan", "run --raw -p x -n 1"}) {
+    const Result done = shell("sluice " + std::string(command) + " --window 9 -m " + recurrent);
+    CHECK(done.status == 0);
+    CHECK(done.errors.find("its texts only have no end") != std::string::npos);
+  }
   check_fails("sluice serve m --data none --data-size 1GiB", 2, "keeps no files");
   check_fails("sluice run m --prompt-tokens 1 --parse-special", 2, "excludes");
   check_fails("sluice run " + model + " --prompt-tokens 1 --chat", 2, "--chat, --system");

@@ -29,6 +29,7 @@
 #include "core/text/byte_order_mark.h"
 #include "core/text/lower_case.h"
 #include "core/text/quoted.h"
+#include "kvcache/kv_cache.h"
 
 namespace sluice::cli {
 namespace {
@@ -502,6 +503,17 @@ engine::EngineOptions engine_options(const CommonOptions& options, std::uint32_t
   return result;
 }
 
+void check_key_options(const CommonOptions& common, const plan::MemoryPlan& plan) {
+  if (!kvcache::layer_groups(plan.cache).empty()) return;
+  if (common.kv != CommonOptions{}.kv) {
+    throw UsageError("--kv: the model keeps no keys and values: leave it out");
+  }
+  if (common.window == 0 || common.quiet) return;
+  warn(
+      "--window: the model keeps no keys and values that could leave one: its texts only have no "
+      "end");
+}
+
 std::string context_warning(const CommonOptions& common, const gguf::Model& header) {
   if (common.window != 0 && common.context != 0) {
     return fmt::format("--ctx {} and --window {} are both given: a token sees the newest {}",
@@ -545,6 +557,9 @@ std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
   const std::string long_context = context_warning(common, planner->header());
   settle_draft_model(common, *planner, options);
   settle_predictor(common.speculate, *planner, options);
+  if (common.kv != CommonOptions{}.kv || common.window != 0) {
+    check_key_options(common, planner->plan(options).plan);
+  }
   std::unique_ptr<engine::Engine> engine = engine::Engine::open(std::move(*planner), options);
   open_draft_model(common.speculate, *engine, options);
   progress.clear();

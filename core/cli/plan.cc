@@ -429,6 +429,8 @@ int run_plan(const PlanOptions& given) {
   if (given.hit_rate && model::Keys(planner.header()).whole_or("expert_count", 0) == 0) {
     throw UsageError("--hit-rate: the model has no experts: leave it out");
   }
+  const bool is_for_text = given.use == PlannedUse::run || given.use == PlannedUse::batch;
+  if (is_for_text && given.said_by_for.contains("use")) engine::require_text(planner.header());
   PlanOptions options = given;
   const std::uint32_t model_context = model::trained_context(model::Keys(planner.header()));
   engine::EngineOptions settings;
@@ -444,6 +446,7 @@ int run_plan(const PlanOptions& given) {
     options.use = PlannedUse::embed;
     plan_use();
   }
+  check_key_options(options.common, run.plan);
   if (!run.plan.budget.note.empty() && !options.common.quiet) warn(run.plan.budget.note);
   const std::string long_context = context_warning(options.common, planner.header());
   if (!long_context.empty() && !options.common.quiet) warn(long_context);
