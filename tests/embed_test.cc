@@ -327,6 +327,18 @@ TEST_CASE("a row that cannot be computed is an error of its own") {
   CHECK(rows[7].contains("embedding"));      // null is as good as no id
 }
 
+TEST_CASE("an array of vectors has no place for errors, so the end names one") {
+  const Folder folder;
+  const std::string model = folder.file("m.gguf"), rows = folder.file("in.jsonl");
+  REQUIRE(shell("sluice synth tiny-bert " + model).status == 0);
+  std::ofstream(rows) << "{\"input\":\"a\"}\n{\"input\":\"a\"}\n{\"input\":7}\n{\n";
+  const Result result =
+      shell("sluice embed " + model + " -f " + rows + " -o " + folder.file("out.npy"));
+  CHECK(result.status == 0);
+  CHECK(result.errors.find("2 have an error in place of a vector, such as line 3: \"input\"") !=
+        std::string::npos);
+}
+
 TEST_CASE("rerank prints the best text first") {
   const Folder folder;
   const fs::path path = make_tiny(folder, "bert-rank", "f32");

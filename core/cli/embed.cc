@@ -151,6 +151,7 @@ class EmbedRun {
 
   std::uint64_t tokens() const { return tokens_; }
   std::uint64_t errors() const { return errors_; }
+  const std::string& first_error() const { return first_error_; }
 
   // The vectors of rows from `first` on, as many as make a block.
   std::vector<RowVector> block(std::uint64_t first) {
@@ -161,7 +162,7 @@ class EmbedRun {
     maker_.run(std::move(tasks), [&](const rows::Task& task, const rows::Outcome& outcome) {
       RowVector& vector = vectors[task.row - first];
       if (outcome.end != rows::Outcome::End::completed)
-        return fail("cannot_run", outcome.problem, vector);
+        return fail("cannot_run", outcome.problem, vector, task.row);
       vector.tokens = outcome.completion.prompt_tokens;
       vector.values = outcome.completion.embedding;
       tokens_ += vector.tokens;
@@ -185,18 +186,17 @@ class EmbedRun {
     }
   }
 
-  void fail(std::string code, const std::string& problem, RowVector& vector,
-            std::uint64_t row = 0) {
-    ++errors_;
+  void fail(std::string code, const std::string& problem, RowVector& vector, std::uint64_t row) {
     vector.code = std::move(code);
-    vector.problem =
-        row == 0 ? problem : fmt::format("line {}: {}", input_.line_number(row), problem);
+    vector.problem = fmt::format("line {}: {}", input_.line_number(row), problem);
+    if (errors_++ == 0) first_error_ = vector.problem;
   }
 
   const EmbedOptions& options_;
   const batch::Input& input_;
   VectorMaker maker_;
   std::uint64_t tokens_ = 0, errors_ = 0;
+  std::string first_error_;
 };
 
 // The rows in blocks, so that only their scores are held together.
@@ -404,7 +404,8 @@ int run_embed(const EmbedOptions& options) {
     std::string line = fmt::format("{} of {} texts are done", done, input.rows());
     if (before != 0) line += fmt::format(", {} of them now", done - before);
     if (run.errors() != 0) {
-      line += fmt::format("; {} have an error in place of a vector", run.errors());
+      line += fmt::format("; {} {} an error in place of a vector, such as {}", run.errors(),
+                          run.errors() == 1 ? "has" : "have", run.first_error());
     }
     if (done < input.rows()) line += "; the same command goes on with the rest";
     remark(line);
