@@ -222,12 +222,17 @@ class Chat {
     inform(text.empty() ? "there is no system text now" : "the system text is changed");
   }
 
-  void attach(const std::string& file) {
+  // An error with the file does not end the conversation, nor does one that is too large.
+  static std::string text_of(const std::string& file) {
     try {
-      attached_ += read_text(file) + "\n\n";
-    } catch (const std::system_error& error) {
+      return read_text(file);
+    } catch (const std::exception& error) {
       throw UsageError(error.what());
     }
+  }
+
+  void attach(const std::string& file) {
+    attached_ += text_of(file) + "\n\n";
     inform(fmt::format("{} goes in front of the next message", file));
   }
 
@@ -255,13 +260,8 @@ class Chat {
     inform(fmt::format("saved {} messages", session_.conversation().size()));
   }
 
-  // An error with the file does not end the conversation.
   void load(const std::string& file) {
-    try {
-      session_.set_conversation(chat::conversation_from_json(read_text(file), file));
-    } catch (const std::system_error& error) {
-      throw UsageError(error.what());
-    }
+    session_.set_conversation(chat::conversation_from_json(text_of(file), file));
     own_files_.insert(file);
     inform(fmt::format("loaded {} messages", session_.conversation().size()));
   }
@@ -423,7 +423,8 @@ int run_chat(const ChatOptions& options) {
   check_stop_texts(options.sampling);
   std::optional<std::string> prompt = options.prompt;
   if (prompt) {
-    prompt = prompt == "-" ? read_text("-") : behind_piped_text(*prompt, options.common.quiet);
+    prompt = prompt == "-" ? without_last_newline(read_text("-"))
+                           : behind_piped_text(*prompt, options.common.quiet);
   }
   const chat::ChatSource source = read_chat_source(options.common.model, options.format);
   const SamplingOptions sampling =

@@ -48,8 +48,7 @@ GenerationEnd ChatSession::answer(const std::string& message, AnswerOutput& outp
     if (event.token) answer.tokens.push_back(*event.token);
     return take(reader.feed(event.text));
   };
-  const GenerationEnd end =
-      writer_.write(make_task(std::move(prompt)), settings_.tokens_max, take_token);
+  const GenerationEnd end = write(make_task(std::move(prompt)), take_token);
   take(reader.finish());
   if (end == GenerationEnd::interrupted && answer.tokens.empty()) {
     conversation_.pop_back();
@@ -59,6 +58,16 @@ GenerationEnd ChatSession::answer(const std::string& message, AnswerOutput& outp
   if (end == GenerationEnd::stop_text) answer.tokens.clear();
   conversation_.push_back(std::move(answer));
   return end;
+}
+
+// A message that cannot be answered is forgotten, so that the next one stands behind an answer.
+GenerationEnd ChatSession::write(rows::Task task, TextWriter::Output output) {
+  try {
+    return writer_.write(std::move(task), settings_.tokens_max, std::move(output));
+  } catch (...) {
+    conversation_.pop_back();
+    throw;
+  }
 }
 
 std::string ChatSession::undo() {

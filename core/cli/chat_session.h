@@ -37,8 +37,8 @@ class ChatSession {
 
   // Adds a message and its answer to the conversation, and shows the answer while it is generated.
   // An interrupted answer is kept as far as it came; if there is none yet, the message is removed.
-  // Throws ContextFull, and leaves the conversation unchanged, when the message does not fit into
-  // the context.
+  // Throws ContextFull when the message does not fit into the context, and leaves the conversation
+  // unchanged whatever it throws.
   GenerationEnd answer(const std::string& message, AnswerOutput& output);
 
   // Removes the last message and its answer from the conversation, and returns the message. Throws
@@ -55,6 +55,7 @@ class ChatSession {
  private:
   chat::DialoguePrompt encode();
   rows::Task make_task(chat::DialoguePrompt prompt) const;
+  GenerationEnd write(rows::Task task, TextWriter::Output output);
 
   const tokenizer::Tokenizer& tokenizer_;
   chat::ChatSource source_;

@@ -90,10 +90,14 @@ std::string read_text(const fs::path& path) {
   return text;
 }
 
+std::string without_last_newline(std::string text) {
+  if (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
 std::string behind_piped_text(const std::string& prompt, bool quiet) {
   if (!has_piped_text(quiet)) return prompt;
-  std::string text = read_text("-");
-  if (text.ends_with('\n')) text.pop_back();
+  const std::string text = without_last_newline(read_text("-"));
   if (text.empty()) return prompt;
   if (!quiet) remark(fmt::format("{} of standard input come before -p", format_bytes(text.size())));
   return prompt.empty() ? text : text + "\n\n" + prompt;
@@ -118,8 +122,12 @@ bool holds_something(const fs::path& path) {
   return fs::is_regular_file(path, absent) && fs::file_size(path, absent) > 0;
 }
 
-void refuse_existing(const fs::path& written, bool may_replace) {
+void refuse_unnamed(const fs::path& written) {
   if (written.empty()) throw UsageError("the name of the output is empty: name a file to write");
+}
+
+void refuse_existing(const fs::path& written, bool may_replace) {
+  refuse_unnamed(written);
   if (written == "-") throw UsageError("- is no name of an output here: name a file to write");
   const fs::path folder = written.parent_path();
   std::error_code unknown;

@@ -42,6 +42,9 @@ class TextInput {
 // ExitCode::budget when the text is larger than what memory there is.
 std::string read_text(const std::filesystem::path& path);
 
+// Editors and echo end a text with a newline that is not meant as part of a message.
+std::string without_last_newline(std::string text);
+
 // The message of -p behind what is piped into the standard input, if that is a file or a pipe: a
 // document, and what to do with it. A pipe that stays open and empty is given up after ten seconds,
 // with a warning. Throws as read_text does.
@@ -60,6 +63,9 @@ void refuse_files_of_model(const std::filesystem::path& written,
 
 // Whether there is a file with something in it. Devices and pipes are none.
 bool holds_something(const std::filesystem::path& path);
+
+// Throws UsageError when the name of an output is empty, as that of a variable that is not set.
+void refuse_unnamed(const std::filesystem::path& written);
 
 // Throws UsageError when the file to be written holds something, unless it may be replaced, and
 // std::system_error when it has no folder to lie in. The other asks somebody at the terminal first.

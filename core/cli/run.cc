@@ -31,12 +31,6 @@ namespace {
 namespace fs = std::filesystem;
 using tokenizer::Token;
 
-// Editors and echo end a text with a newline that is not meant as part of the prompt.
-std::string without_last_newline(std::string text) {
-  if (!text.empty() && text.back() == '\n') text.pop_back();
-  return text;
-}
-
 // Whether the user says that the prompt is to be continued.
 bool is_text(const RunOptions& options) {
   return options.raw || options.parse_special || !options.prompt_tokens.empty();
