@@ -668,6 +668,7 @@ TEST_CASE("wrong usage of batch, merge and top is named") {
                   job.folder.file("x"),
               3);
   check_fails(job.command("", "no/out"), 5, "no/out");
+  check_fails("sluice batch " + job.model + " " + job.folder.file("in") + " -o ''", 2, "is empty");
   check_fails("sluice batch " + job.model + " " + job.folder.file("in") + " -q -o /dev/full", 2,
               "-o -");
   check_fails("sluice merge " + job.folder.file("m"), 2, "--output");
@@ -792,6 +793,17 @@ TEST_CASE("a signal ends a job with the status that says to go on, and the rest 
     fs::remove(job.folder.file("out"));
   }
   CHECK(interrupted > 0);
+}
+
+TEST_CASE("what went to standard output is not gone on with, and the status says so") {
+  const Job job(rows(long_job, 60));
+  const std::string out = job.folder.file("out");
+  const Result result = shell("'" + program + "' batch " + job.model + " " + job.folder.file("in") +
+                              " -o - --parallel 4 --grace 0 >" + out + " & job=$!; until test -s " +
+                              out + "; do sleep 0.01; done; kill -TERM $job; wait $job");
+  CHECK(result.status == 128 + SIGTERM);
+  CHECK(result.errors.find("rows are done") != std::string::npos);
+  CHECK(result.errors.find("goes on") == std::string::npos);
 }
 
 TEST_CASE("the first signal ends a job that is still waiting for its input") {

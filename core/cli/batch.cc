@@ -46,7 +46,9 @@ constexpr const char* description =
     "Whatever stopped a job, the same command goes on with it. OUT.jsonl.state holds what the\n"
     "job was started with: if the input or a setting has changed since, the command refuses to\n"
     "go on. Results do not depend on --parallel, --budget or --shard.\n"
-    "Ctrl-C or SIGTERM ends with status 75 when rows are left; a second one ends at once.\n\n"
+    "Ctrl-C or SIGTERM ends with status 75 when rows are left (-o -: 130 or 143); a second one "
+    "ends "
+    "at\nonce.\n\n"
     "Examples:\n"
     "  sluice batch model.gguf in.jsonl -o out.jsonl --budget 4GiB\n"
     "  sluice batch model.gguf in.jsonl -o part-2.jsonl --shard 2/4\n"
@@ -224,7 +226,8 @@ std::string rows_line(const batch::DoneRows& done) {
                      done.errors());
 }
 
-void tell_end(const batch::DoneRows& done, const Work& work) {
+// `goes_on`: the same command computes what is left.
+void tell_end(const batch::DoneRows& done, const Work& work, bool goes_on) {
   const serve::SchedulerCounts& counts = work.counts;
   std::string line = rows_line(done);
   if (const auto speed = rate(counts.tokens_generated, work.seconds)) {
@@ -235,7 +238,7 @@ void tell_end(const batch::DoneRows& done, const Work& work) {
     line += fmt::format(", {} prompt tokens were shared", counts.prompt_tokens_shared);
   }
   line += drafts_text(counts);
-  if (!done.is_complete()) line += "; the same command goes on with the rest";
+  if (!done.is_complete() && goes_on) line += "; the same command goes on with the rest";
   remark(line);
   tell_outcomes(done);
 }
@@ -315,12 +318,13 @@ class Run {
     const RunRecord record(*prepared.engine);
     prepared.engine.reset();  // its memory is not there for measuring the machine otherwise
     if (!options_.common.quiet) {
-      tell_end(done_, work_);
+      tell_end(done_, work_, journal_ != nullptr);
       remark(memory_line(record));
       announce_sandbox();
     }
     write_report(options_, watch_, record, done_, work_, prepared.job.scheduler.parallel);
-    return done_.is_complete() ? 0 : exit_status_resume;
+    if (done_.is_complete()) return 0;
+    return journal_ != nullptr ? exit_status_resume : exit_status_of_signal(interrupt_signal());
   }
 
   const BatchOptions& options_;
@@ -341,6 +345,7 @@ int run_rows(const BatchOptions& options) {
     throw UsageError("--ordered and --retry-errors need an output that is a file, not -");
   }
   const bool has_file = options.output != "-";
+  if (has_file) refuse_unnamed(options.output);
   enter_sandbox(options.common,
                 {.read = {options.input},
                  .write = {options.output, has_file ? batch::state_path(options.output) : "-"},
@@ -363,6 +368,9 @@ int run_rows(const BatchOptions& options) {
   if (!options.common.quiet) {
     remark(rows_line(done));
     tell_outcomes(done);
+  }
+  if (!options.common.report.empty() && !options.common.quiet) {
+    warn("--report: nothing was computed, so there is nothing to measure");
   }
   if (options.ordered && journal != nullptr) order_results(*journal);
   return 0;
@@ -467,6 +475,7 @@ int run_batch(const BatchOptions& options) {
   try {
     return run_rows(options);
   } catch (const Interrupted&) {
+    if (options.output == "-") throw;  // the same command would begin anew
     return exit_status_resume;
   }
 }
