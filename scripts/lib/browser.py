@@ -87,7 +87,13 @@ class Page:
              "--disable-background-networking", "--remote-debugging-port=0",
              f"--user-data-dir={folder}", "about:blank"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        noted = pathlib.Path(folder) / "DevToolsActivePort"
+        try:
+            self._connect(pathlib.Path(folder) / "DevToolsActivePort")
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def _connect(self, noted):
         for _ in range(1200):
             if noted.exists() and noted.read_text().count("\n") >= 1:
                 break

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 
-import orderly  # noqa: F401
+import orderly
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SLUICE = str(ROOT / "build/release/core/sluice")
@@ -80,8 +80,7 @@ def failure(name, exit_status, errors, output):
 def run(command, **options):
     """The standard output of a command, or BenchError with what it said went wrong."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False,
-                              stdin=subprocess.DEVNULL, **options)
+        done = orderly.run(command, stderr=subprocess.PIPE, **options)
     except OSError as error:
         raise BenchError(f"{command[0]}: {error.strerror}") from error
     if done.returncode != 0:

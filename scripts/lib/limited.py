@@ -7,6 +7,7 @@ import re
 import subprocess
 import tempfile
 
+import orderly
 from engines import ROOT, BenchError, failure
 
 NO_CGROUP_STATUS = 77
@@ -39,25 +40,14 @@ def run_limited(command, limit_bytes, timeout_s, evict=()):
         for file in evict:
             words += ["--evict", str(file)]
         words += [str(limit_bytes), "timeout", "-k", str(KILL_AFTER_S), str(timeout_s), *command]
-        status, output, errors = _run(words)
+        done = orderly.run(words, stderr=subprocess.PIPE)  # which removes its cgroup
+        status, output, errors = done.returncode, done.stdout, done.stderr
         if not report.exists():
             said = errors.strip() or f"with-memory-limit: exit status {status}"
             raise NoCgroup(said) if status == NO_CGROUP_STATUS else BenchError(said)
         counters = json.loads(report.read_text())
     ended, message = _judge(command[0], status, output, errors, counters, timeout_s)
     return Outcome(ended, message, status, output, errors, counters)
-
-
-def _run(words):
-    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True, errors="replace")
-    try:
-        output, errors = process.communicate()
-    except BaseException:  # Ctrl-C: the script removes its cgroup when it is told to end
-        process.terminate()
-        process.communicate()
-        raise
-    return process.returncode, output, errors
 
 
 def _judge(name, status, output, errors, counters, timeout_s):

@@ -4,7 +4,7 @@ import collections
 import os
 import subprocess
 
-import orderly  # noqa: F401
+import orderly
 
 
 def start(program, test, cpu, environment):
@@ -30,12 +30,17 @@ def run_all(program, test, cpus, environments):
     running = [start(program, test, cpu, environment)
                for cpu, environment in zip(cpus, environments)]
     total, failed = collections.Counter(), 0
-    for process in running:
-        output, _ = process.communicate()
-        total += counts_of(output)
-        if process.returncode:
-            failed += 1
-            print(output)
+    try:
+        for process in running:
+            output, _ = process.communicate()
+            total += counts_of(output)
+            if process.returncode:
+                failed += 1
+                print(output)
+    finally:
+        for process in running:
+            if process.poll() is None:
+                orderly.end(process)
     for what, count in total.items():
         print(f"{count:12,} {what}")
     return failed

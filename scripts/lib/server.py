@@ -26,9 +26,12 @@ class Server:
         self.port = None
         self.reader = threading.Thread(target=self._read_log, daemon=True)
         self.reader.start()
-        if not self.is_ready.wait(300) or self.port is None:
-            self.process.kill()
-            raise ServerError("the server did not become ready:\n" + "\n".join(self.log))
+        try:
+            if not self.is_ready.wait(300) or self.port is None:
+                raise ServerError("the server did not become ready:\n" + "\n".join(self.log))
+        except BaseException:  # the script is told to end, too
+            self.stop()
+            raise
 
     def _read_log(self):
         for line in self.process.stderr:
