@@ -133,6 +133,18 @@ TEST_CASE("measurements never go over what a command reads or writes") {
         0);
 }
 
+TEST_CASE("no file of a checkpoint is replaced by what is made of it") {
+  const Folder folder;
+  for (const char* name : {"config.json", "vocab.txt", "tokenizer.model", "old.gguf"}) {
+    write(folder.file(name), "{}");
+  }
+  const std::string import = "sluice import " + folder.path().string() + " --force -q ";
+  for (const char* name : {"config.json", "vocab.txt", "tokenizer.model"}) {
+    check_fails(import + folder.file(name), 2, "a file of the checkpoint");
+  }
+  check_fails(import + folder.file("old.gguf"), 3, "architectures");
+}
+
 TEST_CASE("what is piped in stands before the prompt") {
   const Folder folder;
   const std::string model = make_model(folder);

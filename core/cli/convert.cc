@@ -53,13 +53,12 @@ class ProgressOfFile {
   Stopwatch stopwatch_;
 };
 
-// Refuses to overwrite the files that `import` reads, or other files of a safetensors checkpoint.
+// Refuses to overwrite a file of the checkpoint: any in its folder but a model that was made there.
 void refuse_files_of_checkpoint(const std::filesystem::path& written,
                                 const std::filesystem::path& folder) {
   std::error_code absent;
   for (const auto& entry : std::filesystem::directory_iterator(folder, absent)) {
-    const std::string kind = entry.path().extension().string();
-    if (kind == ".safetensors" || kind == ".json" || kind == ".jinja") {
+    if (entry.is_regular_file(absent) && entry.path().extension() != ".gguf") {
       refuse_same_file(written, entry.path(), "a file of the checkpoint");
     }
   }
