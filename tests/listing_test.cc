@@ -284,6 +284,11 @@ TEST_CASE("a model that is not here is planned, and looked at, by its header alo
   };
   const nlohmann::json of_file = plan(model);
   CHECK(of_file.at("header_bytes_read").get<std::uint64_t>() == 0);
+  // Headers are removed, and those of plans that were killed a day later.
+  const fs::path headers = caches.folder.path() / "cache/sluice/headers";
+  for (const char* left : {"header-old", "header-new"}) fs::create_directories(headers / left);
+  fs::last_write_time(headers / "header-old",
+                      fs::file_time_type::clock::now() - std::chrono::hours(25));
   for (const std::string& name :
        {std::string("hf:o/r:Q4_K_M"), std::string("hf:o/r/small-Q4_K_M.gguf"),
         "ollama:" + hub.host() + "/library/tiny", hub.url() + "/cdn/small-Q4_K_M.gguf"}) {
@@ -314,7 +319,8 @@ TEST_CASE("a model that is not here is planned, and looked at, by its header alo
   check_fails("sluice pull hf:o/r", 2, "name one");
   // Nothing is left of it.
   CHECK_FALSE(fs::exists(caches.repository()));
-  CHECK(files_in(caches.folder.path() / "cache/sluice/headers") == 0);
+  CHECK(files_in(headers) == 1);
+  CHECK(fs::exists(headers / "header-new"));
 }
 
 TEST_CASE("the list has the speed of a model that has run here, and of no other") {

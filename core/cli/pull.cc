@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <stdlib.h>
@@ -97,6 +98,18 @@ fs::path pull_model(const PullOptions& options) {
   return fetch::pull(web, reference, [&](const fetch::DownloadProgress& now) { line.show(now); });
 }
 
+// Removes what commands have left that were ended while they planned. None takes so long.
+void remove_old_headers(const fs::path& parent) {
+  constexpr auto long_ago = std::chrono::hours(24);
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(parent, ignored)) {
+    std::error_code unknown;
+    const fs::file_time_type made = entry.last_write_time(unknown);
+    const bool is_old = !unknown && fs::file_time_type::clock::now() - made > long_ago;
+    if (is_old) fs::remove_all(entry.path(), ignored);
+  }
+}
+
 // A folder for headers, removed at the end of the program. It is on the disk where the model would
 // lie, whose speed a plan depends on, in a folder of such folders: a sandbox leaves the right to
 // remove what is there, and that must be no model.
@@ -106,6 +119,7 @@ class HeaderFolder {
     const fs::path cache = fetch::own_cache();
     const fs::path parent = cache.empty() ? fs::temp_directory_path() : cache / "headers";
     fetch::make_folder(parent);
+    if (!cache.empty()) remove_old_headers(parent);
     std::string pattern = (parent / "header-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr) {
       throw std::system_error(errno, std::generic_category(), "cannot make " + pattern);
