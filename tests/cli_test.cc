@@ -607,6 +607,11 @@ TEST_CASE("an option that does nothing is not passed over in silence") {
     CHECK(done.errors.find("its texts only have no end") != std::string::npos);
   }
   check_fails("sluice serve m --data none --data-size 1GiB", 2, "keeps no files");
+  check_fails("sluice serve m --unix s --host 0.0.0.0", 2, "needs a --port");
+  check_fails("sluice embed m -f m --restart", 2, "give -o");
+  check_fails("sluice batch m m -o - --restart", 2, "not -");
+  check_fails("sluice perplexity " + model + " -f " + model + " --window 8 --windows 2", 2,
+              "--windows: with a --window");
   check_fails("sluice run m --prompt-tokens 1 --parse-special", 2, "excludes");
   check_fails("sluice run " + model + " --prompt-tokens 1 --chat", 2, "--chat, --system");
   check_fails("sluice logits " + model + " --tokens 1 -o -", 2, "name a file");

@@ -341,8 +341,9 @@ class Run {
 // Runs the job; the caller reports a signal that comes before it has begun.
 int run_rows(const BatchOptions& options) {
   const batch::Shard shard = shard_of(options);
-  if (options.output == "-" && (options.ordered || options.retry_errors)) {
-    throw UsageError("--ordered and --retry-errors need an output that is a file, not -");
+  if (options.output == "-" && (options.ordered || options.retry_errors || options.restart)) {
+    throw UsageError(
+        "--ordered, --retry-errors and --restart need an output that is a file, not -");
   }
   const bool has_file = options.output != "-";
   if (has_file) refuse_unnamed(options.output);

@@ -353,6 +353,9 @@ CLI::App* add_embed(CLI::App& program, EmbedOptions& options) {
 
 int run_embed(const EmbedOptions& options) {
   const bool has_file = !options.output.empty() && options.output != "-";
+  if (options.restart && !has_file) {
+    throw UsageError("--restart deletes what is in OUT: give -o, or leave it out");
+  }
   enter_sandbox(options.common,
                 {.read = {options.file},
                  .write = {options.output, has_file ? batch::state_path(options.output) : "-"},

@@ -203,6 +203,9 @@ int run_perplexity(const PerplexityOptions& options) {
   if (engine_settings.context == 0 && engine_settings.window == 0) {
     engine_settings.context = context_default;
   }
+  if (options.windows_max != 0 && engine_settings.window != 0) {
+    throw UsageError("--windows: with a --window the text is a single one: leave it out");
+  }
   const bool is_short = engine_settings.context < 4 && engine_settings.window == 0;
   if (is_short) throw UsageError("--ctx must be at least 4 to score a token");
   engine_settings.logits_columns = engine::logits_columns_for_all;

@@ -273,6 +273,9 @@ CLI::App* add_serve(CLI::App& program, ServeOptions& options) {
     if (options.data == "none" && command->count("--data-size") > 0) {
       throw CLI::ValidationError("--data-size", "--data none keeps no files: leave it out");
     }
+    if (command->count("--unix") > 0 && command->count("--host") > 0 && !options.port) {
+      throw CLI::ValidationError("--host", "with --unix it needs a --port too: leave it out");
+    }
   });
   command->add_flag("--check-model", options.check_model,
                     "Refuse requests that name another model");
