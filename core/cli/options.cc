@@ -503,12 +503,12 @@ engine::EngineOptions engine_options(const CommonOptions& options, std::uint32_t
   return result;
 }
 
-void check_key_options(const CommonOptions& common, const plan::MemoryPlan& plan) {
-  if (!kvcache::layer_groups(plan.cache).empty()) return;
+void warn_of_key_options(const CommonOptions& common, const plan::MemoryPlan& plan) {
+  if (common.quiet || !kvcache::layer_groups(plan.cache).empty()) return;
   if (common.kv != CommonOptions{}.kv) {
-    throw UsageError("--kv: the model keeps no keys and values: leave it out");
+    warn("--kv is of no use: the model keeps no keys and values");
   }
-  if (common.window == 0 || common.quiet) return;
+  if (common.window == 0) return;
   warn(
       "--window: the model keeps no keys and values that could leave one: its texts only have no "
       "end");
@@ -558,7 +558,7 @@ std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
   settle_draft_model(common, *planner, options);
   settle_predictor(common.speculate, *planner, options);
   if (common.kv != CommonOptions{}.kv || common.window != 0) {
-    check_key_options(common, planner->plan(options).plan);
+    warn_of_key_options(common, planner->plan(options).plan);
   }
   std::unique_ptr<engine::Engine> engine = engine::Engine::open(std::move(*planner), options);
   open_draft_model(common.speculate, *engine, options);

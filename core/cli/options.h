@@ -162,8 +162,9 @@ engine::EngineOptions engine_options(const CommonOptions& options, std::uint32_t
 // How many of the first tokens stay in the window, given or not; 0 without a window.
 std::uint32_t settled_sinks(const CommonOptions& options);
 
-// Warns of --window, and refuses --kv (UsageError), where the model keeps no keys and values.
-void check_key_options(const CommonOptions& common, const plan::MemoryPlan& plan);
+// Warns of --kv and --window where the model keeps no keys and values. (They are not refused:
+// scripts give them to models of all kinds.)
+void warn_of_key_options(const CommonOptions& common, const plan::MemoryPlan& plan);
 
 // What to warn of when --ctx is beyond what the model was trained for; empty when it is not.
 std::string context_warning(const CommonOptions& common, const gguf::Model& header);

@@ -446,7 +446,7 @@ int run_plan(const PlanOptions& given) {
     options.use = PlannedUse::embed;
     plan_use();
   }
-  check_key_options(options.common, run.plan);
+  warn_of_key_options(options.common, run.plan);
   if (!run.plan.budget.note.empty() && !options.common.quiet) warn(run.plan.budget.note);
   const std::string long_context = context_warning(options.common, planner.header());
   if (!long_context.empty() && !options.common.quiet) warn(long_context);
