@@ -165,7 +165,7 @@ TEST_CASE("refaults and pressure cost a little at a time, until they stop") {
   CHECK(policy.limit_bytes() == Machine::pinned - 2 * MemoryPolicy::relief_bytes);
 }
 
-TEST_CASE("refaults are no sign while nothing is reclaimed") {
+TEST_CASE("refaults of pages that were evicted long ago are no sign") {
   constexpr std::uint64_t many = MemoryPolicy::refaults_max + 1;
   Machine machine;
   MemoryPolicy& policy = machine.policy;

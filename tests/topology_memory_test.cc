@@ -331,20 +331,19 @@ TEST_CASE("what a process holds is known where its parts are") {
   CHECK(memory.peak_bytes() == 11U);
 }
 
-TEST_CASE("reclaimed pages are those of the group, or of the machine") {
+TEST_CASE("recent refaults are those of the group, or of the machine") {
   Tree tree;
-  CHECK_FALSE(read_reclaimed_pages(tree.root()));
-  tree.write("/proc/vmstat", "pgsteal_kswapd 10\npgsteal_direct 20\n");
-  CHECK(read_reclaimed_pages(tree.root()) == 30U);
-  tree.write("/proc/vmstat",
-             "pgsteal_kswapd 10\npgsteal_direct 20\npgsteal_anon 3\npgsteal_file 100\n");
-  CHECK(read_reclaimed_pages(tree.root()) == 103U);
+  CHECK_FALSE(read_recent_refaults(tree.root()));
+  tree.write("/proc/vmstat", "workingset_refault 99\nworkingset_activate 30\n");
+  CHECK(read_recent_refaults(tree.root()) == 30U);
+  tree.write("/proc/vmstat", "workingset_activate_anon 3\nworkingset_activate_file 100\n");
+  CHECK(read_recent_refaults(tree.root()) == 103U);
   tree.write("/proc/self/mountinfo",
              "41 31 0:38 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n");
   tree.write("/proc/self/cgroup", "0::/unit\n");
-  CHECK(read_reclaimed_pages(tree.root()) == 103U);
-  tree.write("/sys/fs/cgroup/unit/memory.stat", "pgsteal 7\npgsteal_kswapd 2\n");
-  CHECK(read_reclaimed_pages(tree.root()) == 7U);
+  CHECK(read_recent_refaults(tree.root()) == 103U);
+  tree.write("/sys/fs/cgroup/unit/memory.stat", "workingset_activate_file 7\n");
+  CHECK(read_recent_refaults(tree.root()) == 7U);
 }
 
 TEST_CASE("of refaults of anonymous pages alone the sum is theirs") {

@@ -116,19 +116,18 @@ CgroupMemory read_cgroup_memory(const FileRoot& root) {
   return memory;
 }
 
-std::optional<std::uint64_t> read_reclaimed_pages(const FileRoot& root) {
-  if (const std::optional<Cgroup> group = find_unified_cgroup(root)) {
-    const std::string stat = root.text(group->levels.front().folder / "memory.stat").value_or("");
-    if (const auto pages = find_count(stat, "pgsteal")) return pages;
-  }
-  const std::string machine = root.text("/proc/vmstat").value_or("");
-  const auto sum = [&](std::string_view first, std::string_view second) {
-    const auto of_first = find_count(machine, first), of_second = find_count(machine, second);
-    return of_first && of_second ? std::optional(*of_first + *of_second) : std::nullopt;
+std::optional<std::uint64_t> read_recent_refaults(const FileRoot& root) {
+  // Kernels before 5.9 have one counter, for pages of files.
+  const auto of = [](std::string_view stat) -> std::optional<std::uint64_t> {
+    const auto files = first_count(stat, {"workingset_activate_file", "workingset_activate"});
+    if (!files) return std::nullopt;
+    return *files + find_count(stat, "workingset_activate_anon").value_or(0);
   };
-  // These count the reclaim in groups as well. Kernels before 5.8 have only the other two.
-  if (const auto pages = sum("pgsteal_file", "pgsteal_anon")) return pages;
-  return sum("pgsteal_kswapd", "pgsteal_direct");
+  if (const std::optional<Cgroup> group = find_unified_cgroup(root)) {
+    const auto own = of(root.text(group->levels.front().folder / "memory.stat").value_or(""));
+    if (own) return own;
+  }
+  return of(root.text("/proc/vmstat").value_or(""));
 }
 
 MemoryPressure read_memory_pressure(const FileRoot& root) {

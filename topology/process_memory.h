@@ -56,11 +56,11 @@ std::optional<std::uint64_t> growth(std::optional<std::uint64_t> before,
 
 CgroupMemory read_cgroup_memory(const FileRoot& root = {});
 
-// The pages that the kernel has reclaimed so far, from the process's v2 control group or, without
-// one that counts them, from all processes of the machine. Refaults without any say nothing of the
-// present: pages are also counted that were evicted hours ago, when a file was read for the last
-// time.
-std::optional<std::uint64_t> read_reclaimed_pages(const FileRoot& root = {});
+// The pages that were read again so soon after eviction that a little more memory would have kept
+// them, from the process's v2 control group or, without one that counts them, from the whole
+// machine. A running total. Refaults are also counted of pages that were evicted hours ago, when a
+// file was read for the last time.
+std::optional<std::uint64_t> read_recent_refaults(const FileRoot& root = {});
 
 // Pressure stall information: the share of the last ten seconds in which some (or all) tasks
 // waited for memory, in percent, and the total time of such waiting in microseconds.

@@ -39,7 +39,7 @@ std::uint64_t SystemMemory::usable_bytes() {
 MemorySigns SystemMemory::signs() {
   MemorySigns signs;
   signs.refaults = topology::read_cgroup_memory().refaults();
-  signs.reclaimed = topology::read_reclaimed_pages();
+  signs.recent_refaults = topology::read_recent_refaults();
   const topology::MemoryPressure pressure = topology::read_memory_pressure();
   if (pressure.some) signs.pressure_percent = pressure.some->avg10_percent;
   return signs;

@@ -75,11 +75,11 @@ void MemoryPolicy::measure_rate(std::uint64_t usable_bytes, Clock::time_point no
 
 void MemoryPolicy::look(const MemorySigns& signs, Clock::time_point now) {
   const auto is_many = [](std::optional<std::uint64_t> pages) { return pages > refaults_max; };
-  const bool thrashes =
-      is_many(topology::growth(refaults_, signs.refaults)) &&
-      (!signs.reclaimed || is_many(topology::growth(reclaimed_, signs.reclaimed)));
+  const bool thrashes = is_many(topology::growth(refaults_, signs.refaults)) &&
+                        (!signs.recent_refaults ||
+                         is_many(topology::growth(recent_refaults_, signs.recent_refaults)));
   refaults_ = signs.refaults;
-  reclaimed_ = signs.reclaimed;
+  recent_refaults_ = signs.recent_refaults;
   const bool is_pressed = signs.pressure_percent && *signs.pressure_percent > pressure_percent_max;
   if (thrashes || is_pressed) shrink(less(limit_bytes_, relief_bytes), now);
 }

@@ -20,9 +20,9 @@ namespace sluice::engine {
 struct MemorySigns {
   std::optional<std::uint64_t> refaults;   // pages read again after eviction, a running total
   std::optional<double> pressure_percent;  // of ten seconds: time that some task waited for memory
-  // Pages that were reclaimed, a running total. Refaults without any are of pages that were evicted
-  // long ago.
-  std::optional<std::uint64_t> reclaimed = std::nullopt;
+  // Those of pages that had been evicted a short time before, a running total. The others say
+  // nothing of the present.
+  std::optional<std::uint64_t> recent_refaults = std::nullopt;
 };
 
 class MemoryPolicy {
@@ -49,7 +49,7 @@ class MemoryPolicy {
   static constexpr std::chrono::seconds calm_min{5}, calm_max{160};
 
   static constexpr double pressure_percent_max = 10;
-  // From one look() at the signs to the next; as many pages must have been reclaimed.
+  // From one look() at the signs to the next, of both counters.
   static constexpr std::uint64_t refaults_max = 4096;
 
   // `rest_bytes` is what the plan has besides pinned weights. `pinned_bytes` is the plan's bytes of
@@ -86,7 +86,7 @@ class MemoryPolicy {
   std::chrono::milliseconds next_look_{0};
   std::deque<Sample> samples_;    // of the last moments, oldest first
   double taken_bytes_per_s_ = 0;  // by other processes; decays slowly
-  std::optional<std::uint64_t> refaults_, reclaimed_;
+  std::optional<std::uint64_t> refaults_, recent_refaults_;
   Clock::time_point last_shortage_{};
   Clock::time_point last_piece_{};
   std::chrono::seconds calm_{calm_min};
