@@ -3,10 +3,12 @@
 #include "core/engine/memory_guard.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <condition_variable>
 #include <fstream>
 #include <mutex>
+#include <new>
 #include <random>
 #include <string>
 #include <vector>
@@ -217,7 +219,10 @@ class FakeMemory final : public MemorySource {
     return usable_bytes_;
   }
   std::uint64_t group_limit_bytes() const override { return seen_limit_bytes_; }
-  MemorySigns signs() override { return {}; }
+  MemorySigns signs() override {
+    if (have_signs_failed) throw std::bad_alloc();
+    return {};
+  }
   void wait(milliseconds time) override {
     std::unique_lock lock(mutex_);
     wakes_.wait_for(lock, time, [this] { return is_woken_; });
@@ -237,6 +242,8 @@ class FakeMemory final : public MemorySource {
     has_looked_.wait(lock, [this, seen = looks_] { return looks_ >= seen + 2; });
   }
 
+  std::atomic<bool> have_signs_failed = false;
+
  private:
   std::mutex mutex_;
   std::condition_variable has_looked_, wakes_;
@@ -248,7 +255,8 @@ class FakeMemory final : public MemorySource {
 };
 
 struct Bench {
-  Bench() {
+  explicit Bench(bool have_signs_failed = false) {
+    memory.have_signs_failed = have_signs_failed;
     const std::filesystem::path file = folder.path() / "weights";
     std::ofstream out(file, std::ios::binary);
     std::vector<char> page(4096);
@@ -321,6 +329,14 @@ TEST_CASE("weights are given up while they are loaded") {
   });
   CHECK(bench.tape->pinned_bytes() <= 40 * MiB);
   CHECK(bench.tape->statistics().loaded_bytes == 80 * MiB);
+  bench.step([](std::size_t) {});
+}
+
+TEST_CASE("weights are given up though the signs of a shortage cannot be read") {
+  Bench bench(true);
+  bench.tape->load();
+  bench.memory.set_usable(others_bytes + 60 * MiB);
+  CHECK(bench.tape->pinned_bytes() <= 60 * MiB);
   bench.step([](std::size_t) {});
 }
 

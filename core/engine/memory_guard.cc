@@ -66,26 +66,25 @@ MemoryGuard::~MemoryGuard() {
 
 void MemoryGuard::watch() {
   while (!is_ending_) {
-    std::chrono::milliseconds next = signs_period;
     try {
-      next = look(source_.now());
-    } catch (...) {  // the last catch of this thread: limits stay as they are until the next look
+      look(source_.now());
+    } catch (...) {  // the last catch of this thread: what is not known now, the next look may find
     }
-    source_.wait(next);
+    source_.wait(policy_.next_look());
   }
 }
 
-std::chrono::milliseconds MemoryGuard::look(Clock::time_point now) {
-  const std::uint64_t before = policy_.limit_bytes();
+void MemoryGuard::look(Clock::time_point now) {
   const std::uint64_t usable = source_.usable_bytes(), limit = source_.group_limit_bytes();
   if (std::exchange(group_limit_bytes_, limit) != limit) policy_.group_limit_changed();
   policy_.look(usable, now);
+  // At once: reading the signs may fail, most likely where memory is short.
+  tape_.limit_pinned_bytes(policy_.limit_bytes());
   if (now >= next_signs_) {
-    policy_.look(source_.signs(), now);
     next_signs_ = now + signs_period;
+    policy_.look(source_.signs(), now);
+    tape_.limit_pinned_bytes(policy_.limit_bytes());
   }
-  if (policy_.limit_bytes() != before) tape_.limit_pinned_bytes(policy_.limit_bytes());
-  return policy_.next_look();
 }
 
 void MemoryGuard::between_steps(Clock::time_point now) {

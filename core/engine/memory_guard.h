@@ -83,7 +83,7 @@ class MemoryGuard {
 
  private:
   void watch();
-  std::chrono::milliseconds look(Clock::time_point now);
+  void look(Clock::time_point now);
 
   streaming::StreamedTape& tape_;
   MemorySource& source_;

@@ -83,9 +83,9 @@ class MemoryPolicy {
   std::uint64_t rest_bytes_;
   std::uint64_t pinned_bytes_;
   std::uint64_t limit_bytes_;
-  std::chrono::milliseconds next_look_{0};
-  std::deque<Sample> samples_;    // of the last moments, oldest first
-  double taken_bytes_per_s_ = 0;  // by other processes; decays slowly
+  std::chrono::milliseconds next_look_{100};  // before the first look
+  std::deque<Sample> samples_;                // of the last moments, oldest first
+  double taken_bytes_per_s_ = 0;              // by other processes; decays slowly
   std::optional<std::uint64_t> refaults_, recent_refaults_;
   Clock::time_point last_shortage_{};
   Clock::time_point last_piece_{};
