@@ -565,6 +565,39 @@ TEST_CASE("a real cache gives the same bits to rows that are preempted") {
   CHECK(counts.tokens_evaluated_again > 0);
 }
 
+TEST_CASE("a sink that throws is not taken for a failure of the engine") {
+  const Maker maker;
+  FakeEngine engine;
+  std::vector<Task> waiting;
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    waiting.push_back(maker.task(R"({"prompt":"a","max_tokens":4})"));
+    waiting.back().id = id;
+  }
+  std::size_t ends = 0, throws = 0;
+  Scheduler scheduler(
+      engine, {.parallel = 3},
+      [&](Priority) -> std::optional<Task> {
+        if (waiting.empty()) return std::nullopt;
+        Task task = std::move(waiting.back());
+        waiting.pop_back();
+        return task;
+      },
+      [&](const Task&, const Outcome&) {
+        ++ends;
+        throw std::runtime_error("no room for a result");
+      });
+  for (bool has_more = true; has_more;) {
+    try {
+      has_more = scheduler.step();
+    } catch (const std::runtime_error&) {
+      ++throws;
+      CHECK_FALSE(scheduler.end_step("the engine has failed"));
+    }
+  }
+  CHECK(ends == 3);
+  CHECK(throws > 0);
+}
+
 TEST_CASE("a row that throws fails alone, at whatever point, and every row ends once") {
   const std::uint64_t seed = sluice::test::random_seed();
   INFO("seed " << seed);

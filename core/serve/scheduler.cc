@@ -111,6 +111,8 @@ bool Scheduler::step() {
     Row& row = *workers_[i];
     attempt(row, [&] { advance(row, works_[i].tokens.size(), logits[i]); });
   }
+  works_.clear();
+  workers_.clear();  // what is thrown from here on has nothing to do with them
   remove_ended();
   return true;
 }
