@@ -13,18 +13,28 @@ namespace {
 
 constexpr std::uint32_t slots = 16;
 constexpr std::uint64_t segment_bytes_max = disk_speed_bytes / slots;
+// More than the fastest disks read in a second. A list of all tiny experts of a large file would
+// take more memory than the model, and longer than the measurement.
+constexpr std::uint64_t segments_max = std::uint64_t{1} << 16;
 
 // Cuts the data of the file into runs of neighbouring segments and orders the runs so that
-// consecutive ones lie far apart: the first few are then a sample of the whole file. `first`, any
-// number, chooses the first run; it should differ between calls, because a host caches what was
-// read.
+// consecutive ones lie far apart: the first few are then a sample of the whole file. Of a file with
+// too many runs every n-th is taken. `first`, any number, chooses these, and the first of them; it
+// should differ between calls, because a host caches what was read.
 std::vector<Segment> spread_over_file(const std::vector<Extent>& data, std::uint64_t first,
                                       std::uint64_t segment_bytes, std::uint64_t run_bytes) {
+  std::uint64_t data_bytes = 0;
+  for (const Extent& extent : data) data_bytes += extent.end - extent.begin;
+  const std::uint64_t runs_max = segments_max / (run_bytes / segment_bytes);
+  const std::uint64_t every = data_bytes / run_bytes / runs_max + 1;
   std::vector<Extent> runs;
+  std::uint64_t left_out = first % every;  // runs before the next one that is taken
   for (const Extent& extent : data) {
-    for (std::uint64_t begin = extent.begin; begin < extent.end; begin += run_bytes) {
+    std::uint64_t begin = extent.begin + left_out * run_bytes;
+    for (; begin < extent.end; begin += every * run_bytes) {
       runs.push_back({begin, std::min(begin + run_bytes, extent.end)});
     }
+    left_out = (begin - extent.end) / run_bytes;
   }
   std::uint64_t stride = std::max<std::uint64_t>(1, runs.size() * 5 / 8);
   while (std::gcd(stride, runs.size()) != 1) ++stride;
@@ -48,10 +58,9 @@ DiskSpeed measure_disk(const std::filesystem::path& file, std::chrono::milliseco
   DiskSpeed speed;
   speed.reader = choice.reader->name();
   speed.notes = std::move(choice.notes);
-  const Clock::time_point begin = Clock::now();
   const std::uint64_t file_bytes = choice.reader->files()[0].bytes;
   if (file_bytes == 0) throw std::invalid_argument(file.string() + ": is empty");
-  const auto first = static_cast<std::uint64_t>(begin.time_since_epoch().count());
+  const auto first = static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
   std::vector<Extent> data = data_extents(file);
   if (data.empty()) {
     data = {{0, file_bytes}};
@@ -65,6 +74,7 @@ DiskSpeed measure_disk(const std::filesystem::path& file, std::chrono::milliseco
 
   const std::size_t turns = segments.size();
   StreamedTape tape(std::move(segments), std::move(choice.reader), {0, slots, 1});
+  const Clock::time_point begin = Clock::now();
   for (std::size_t turn = 0; Clock::now() - begin < duration || speed.bytes == 0;
        turn = (turn + 1) % turns) {
     speed.bytes += tape.acquire(turn).bytes.size();
