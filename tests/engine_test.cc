@@ -332,6 +332,14 @@ TEST_CASE("a step is rehearsed at every budget, with every reader, and from the 
   fs::resize_file(header, sluice::gguf::Model::open(model_file()).files()[0].data_offset);
   const sluice::engine::RunPlanner planner(header);
   auto options = options_for(64);
+  options.parallel = 3;
+  options.cache_positions = 96;  // not all sequences can be as long as the context
+  const auto least = planner.plan(options).plan;
+  options.budget_bytes = least.least_budget_bytes + (std::uint64_t{1} << 20);
+  const auto narrow = planner.plan(options).plan;
+  REQUIRE(narrow.cache.total_positions < std::uint64_t{3} * narrow.cache.positions);
+  CHECK(planner.rehearse_step(options).seconds > 0);
+  options = options_for(64);
   CHECK_FALSE(planner.rehearse_step(options).has_read);
   // What the process came to hold since it read the header is no part of the plan.
   options.budget_bytes = planner.plan(options).plan.least_budget_bytes;

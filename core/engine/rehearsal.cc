@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <random>
 #include <utility>
 
@@ -170,9 +171,19 @@ void Rehearsal::make_room(std::size_t sequences, std::size_t tokens) {
   sequences_.clear();
   columns_.clear();
   const auto count = static_cast<std::uint32_t>(tokens);
-  base::check(count <= config.positions, "a rehearsal takes more tokens than a sequence may have");
+  // Where there is less room than for full sequences, each has the same share of it.
+  std::uint32_t positions = config.positions;
+  if (config.total_positions != 0) {
+    const std::uint64_t share = config.total_positions / sequences;
+    const std::uint64_t pages = std::max<std::uint64_t>(share / kvcache::page_positions, 1);
+    positions = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(positions, pages * kvcache::page_positions));
+  }
+  base::check(count <= positions, "a rehearsal takes more tokens than a sequence may have");
   for (std::size_t i = 0; i < sequences; ++i) {
-    sequences_.push_back(cache_.new_sequence(config.positions).value());
+    std::optional<kvcache::Sequence> made = cache_.new_sequence(positions);
+    base::check(made.has_value(), "a rehearsal has more sequences than the cache has room for");
+    sequences_.push_back(std::move(*made));
     kvcache::Sequence& sequence = sequences_.back();
     std::uint32_t before = std::min(tokens_before, sequence.capacity() - count);
     while (before != 0) {
