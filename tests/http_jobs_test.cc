@@ -598,6 +598,29 @@ TEST_CASE("records that are none are left aside, whatever is in them") {
   CHECK(files[0].id == "good");
 }
 
+TEST_CASE("a new batch is taken however many have ended") {
+  const TemporaryFolder folder;
+  const auto write = [&](std::size_t number, const std::string& status) {
+    std::ofstream(folder.path() / ("b" + std::to_string(number) + ".json"))
+        << R"({"id": "b)" << number << R"(", "status": ")" << status
+        << R"(", "input_file_id": "f", "created_at": )" << number << "}";
+  };
+  write(1, "in_progress");
+  for (std::size_t i = 2; i <= BatchStore::batches_max; ++i) write(i, "completed");
+  BatchStore batches(folder.path());
+  const nlohmann::ordered_json body = {
+      {"input_file_id", "f"}, {"endpoint", "/v1/completions"}, {"completion_window", "24h"}};
+  for (const std::string oldest : {"b2", "b3"}) {
+    CHECK(batches.find(oldest));
+    const std::string id = batches.create(body, "model").at("id");
+    CHECK(batches.find(id));
+    CHECK_FALSE(batches.find(oldest));
+    CHECK_FALSE(std::filesystem::exists(folder.path() / (oldest + ".json")));
+  }
+  CHECK(batches.find("b1"));  // it has not ended
+  CHECK(BatchStore(folder.path()).not_ended().size() == 3);
+}
+
 TEST_CASE("two servers do not share a folder") {
   const TemporaryFolder folder;
   const JobsApi jobs(folder.path(), 1000);

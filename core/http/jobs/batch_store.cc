@@ -131,13 +131,29 @@ BatchJson BatchStore::create(const ordered_json& body, const std::string& model)
   batch["metadata"] = metadata_in(body);
   batch["model"] = model;
   const base::MutexLock lock(mutex_);
-  if (batches_.size() >= batches_max) throw ApiError(507, "the server keeps too many batches");
   try {
+    while (batches_.size() >= batches_max) forget_oldest();
     write(batch);
   } catch (const std::system_error& error) {
     throw storage_error(error);
   }
   return batches_[batch["id"]] = batch;
+}
+
+// Of those that have ended.
+void BatchStore::forget_oldest() {
+  const std::vector<std::string> all = ids(true);
+  auto oldest = batches_.end();
+  for (auto id = all.begin(); id != all.end() && oldest == batches_.end(); ++id) {
+    if (const auto batch = batches_.find(*id); is_final(batch->second)) oldest = batch;
+  }
+  if (oldest == batches_.end()) {
+    throw ApiError(507, fmt::format("the server has {} batches that have not ended, which is the "
+                                    "most: cancel some",
+                                    batches_.size()));
+  }
+  files::remove_file(folder_ / (oldest->first + ".json"), system_);
+  batches_.erase(oldest);
 }
 
 std::optional<BatchJson> BatchStore::find(std::string_view id) const {

@@ -35,6 +35,8 @@ BatchJson batch_errors(std::string_view code, const std::string& message);
 
 class BatchStore {
  public:
+  // That are known at a time. One more makes the store forget the one that has ended and was made
+  // first; the files of its results stay.
   static constexpr std::size_t batches_max = 10'000;
 
   // Makes the folder, and reads the batches that are there; what is no record of one is left aside.
@@ -70,6 +72,7 @@ class BatchStore {
  private:
   std::vector<std::string> ids(bool is_ascending) const SLUICE_REQUIRES(mutex_);
   void write(const BatchJson& batch) const;
+  void forget_oldest() SLUICE_REQUIRES(mutex_);
 
   std::filesystem::path folder_;
   files::SystemCalls& system_;
