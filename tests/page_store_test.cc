@@ -212,6 +212,31 @@ TEST_CASE("the pages used longest ago go first, and of one prefix the last") {
   CHECK(files_in(folder.path()) == 1);
 }
 
+TEST_CASE("a full store keeps to its limit without counting its pages after each one") {
+  const TemporaryFolder folder;
+  constexpr std::uint64_t page_bytes = 1000, room = 1000 * page_bytes;
+  Store store(folder.path(), room);
+  for (unsigned i = 0; i < 1000; ++i) put(store.store.path(key_of(i)), random_bytes(page_bytes, i));
+  // Each time that pages are counted, what somebody has left is removed.
+  const std::string left = store.store.path(key_of(0)).string() + ".partial-1";
+  std::size_t counted = 0;
+  for (unsigned i = 1000; i < 1090; ++i) {
+    store.write(key_of(i), random_bytes(page_bytes, i));
+    put(left, random_bytes(10, 1));
+    fs::last_write_time(left, fs::file_time_type::clock::now() - std::chrono::hours(1));
+    store.store.trim_if_due();
+    counted += fs::exists(left) ? 0 : 1;
+    fs::remove(left);
+    std::uint64_t bytes = 0;
+    for (const auto& entry : fs::directory_iterator(folder.path())) bytes += entry.file_size();
+    CHECK(bytes <= room);
+    CHECK(bytes > room * 9 / 10);
+    CHECK(store.store.contains(key_of(i)));
+  }
+  CHECK(counted > 2);
+  CHECK(counted < 30);
+}
+
 TEST_CASE("what a killed process left is removed when it is old") {
   const TemporaryFolder folder;
   Store store(folder.path());

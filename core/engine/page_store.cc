@@ -34,6 +34,9 @@ constexpr std::string_view magic = "SLUICEPG";
 constexpr std::uint32_t version = 2;
 constexpr std::string_view extension = ".sluice-page";
 constexpr auto abandoned_after = std::chrono::minutes(10);
+// So many pages take longer to count than one to write.
+constexpr std::size_t pages_many = 64;
+constexpr std::uint64_t counts_per_limit = 64;
 
 // Appends values one after the other.
 class Writer {
@@ -254,6 +257,7 @@ void PageStore::write(const PageKey& key, std::span<const Token> tokens,
   file.write(header(key, tokens, total_bytes(parts), checksum.value()));
   for (const std::span<const std::byte> part : parts) file.write(part);
   file.commit();
+  room_bytes_ -= std::min(room_bytes_, file.position());
 }
 
 void PageStore::touch(std::span<const PageKey> keys) const {
@@ -286,12 +290,21 @@ void PageStore::trim() const {
       fs::remove(page.path, gone);
     }
   }
+  // Pages are counted again after a share of the limit: others may write into the same folder. A
+  // store that is full needs as much room, or else each page would make it count.
+  const std::uint64_t share = pages.size() < pages_many ? 0 : bytes_max_ / counts_per_limit;
+  const std::uint64_t most = bytes > bytes_max_ ? bytes_max_ - share : bytes_max_;
   std::ranges::sort(pages, {}, &StoredPage::used);
   for (const StoredPage& page : pages) {
-    if (bytes <= bytes_max_) break;
+    if (bytes <= most) break;
     fs::remove(page.path, error);
     bytes -= page.bytes;
   }
+  room_bytes_ = std::min(share, bytes_max_ - std::min(bytes, bytes_max_));
+}
+
+void PageStore::trim_if_due() const {
+  if (room_bytes_ == 0) trim();
 }
 
 }  // namespace sluice::engine

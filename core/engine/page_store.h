@@ -68,9 +68,13 @@ class PageStore {
   // last: the others are useless without them.
   void touch(std::span<const PageKey> keys) const;
 
-  // Removes the least recently used pages until the rest is at most `bytes_max`, and files left
-  // behind by processes that were killed while writing.
+  // Removes the least recently used pages until the rest is at most `bytes_max`, and a little less
+  // if any of many has to go; and files left behind by processes that were killed while writing.
   void trim() const;
+
+  // The same, if since the last time so much was written that there may be too much. Listing a
+  // folder of many pages takes long, so this is for a caller that writes again and again.
+  void trim_if_due() const;
 
   std::filesystem::path path(const PageKey& key) const;
 
@@ -78,6 +82,7 @@ class PageStore {
   std::filesystem::path folder_;
   std::uint64_t bytes_max_;
   Warn warn_;
+  mutable std::uint64_t room_bytes_ = 0;  // that may be written before pages are counted again
 };
 
 }  // namespace sluice::engine

@@ -96,7 +96,7 @@ void PromptCache::save(const kvcache::Sequence& sequence, std::span<const Token>
   kept_.assign(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(page));
   if (page == static_cast<std::size_t>(known) && !is_new) return;
   touch_kept();
-  store_.trim();
+  store_.trim_if_due();
 }
 
 // Stores a page unless it is there. Returns whether the store has it now.
