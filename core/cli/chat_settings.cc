@@ -20,6 +20,7 @@ void add_settings(CLI::App& app, ChatSettings& settings) {
 
 std::string shown(const std::vector<std::string>& stop_texts) {
   std::vector<std::string> quoted;
+  quoted.reserve(stop_texts.size());
   for (const std::string& text : stop_texts) quoted.push_back(text::quoted(text));
   return quoted.empty() ? "none" : fmt::format("{}", fmt::join(quoted, ", "));
 }
