@@ -20,6 +20,7 @@
 #include "core/cli/batch_output.h"
 #include "core/cli/batch_setup.h"
 #include "core/cli/chat_setup.h"
+#include "core/cli/files.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
