@@ -10,7 +10,7 @@ namespace {
 constexpr int columns_at_once = 4;
 
 template <int columns, int registers>
-using TierSums = RowSums<columns, registers>;
+using TierSums = ProductSums<columns, registers>;
 constexpr bool keeps_sums = true;
 
 template <typename Format, typename Panel>
@@ -41,15 +41,16 @@ template <int group, int columns, int registers>
 template <typename Format, int parts, int registers, int columns, typename Use>
 [[gnu::always_inline]] inline void multiply_32(const std::uint8_t* w,
                                                const std::int8_t* const (&q)[columns],
-                                               RowSums<columns, registers>& sums, const Use& use) {
+                                               ProductSums<columns, registers>& sums,
+                                               const Use& use) {
   TwoRegisters a[columns];
 #pragma GCC unroll 4
   for (int c = 0; c < columns; ++c) a[c] = load_256(q[c]);
   const auto of_part = [&]<int part, int... group>(std::integer_sequence<int, part>,
                                                    std::integer_sequence<int, group...>)
       __attribute__((always_inline)) {
-    (add_group<8 / parts * part + group>(w, a, sums.dot), ...);
-    use(part, sums.dot);
+    (add_group<8 / parts * part + group>(w, a, sums.sum), ...);
+    use(part, sums.sum);
   };
   using Groups = std::make_integer_sequence<int, 8 / parts>;
   of_part(std::integer_sequence<int, 0>(), Groups());

@@ -284,7 +284,8 @@ template <typename Format>
   store(sum_at, sum);
 }
 
-// The base class of kernels for these formats: the part that unpacks. Sum is BlockSum or DwordSum.
+// The base class of kernels for these formats: the part that unpacks. Sum::scale gives
+// what is stored for a sub-block (BlockSum, DwordSum, or one of the tier).
 template <typename Format, typename Sum, template <typename, typename> typename Sink = PanelSink>
 struct UnpacksIntegers {
   using Panel = IntegerPanel;

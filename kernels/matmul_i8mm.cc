@@ -38,19 +38,7 @@ struct TierSink {
 
 // Sums of products of two rows a register, each with two columns.
 template <int columns, int registers>
-struct TierSums {
-  static constexpr int column_pairs = (columns + 1) / 2, row_pairs = 2 * registers;
-
-  [[gnu::always_inline]] inline void clear() {
-#pragma GCC unroll 2
-    for (auto& of_columns : pair) {
-#pragma GCC unroll 8
-      for (int32x4_t& of_rows : of_columns) of_rows = vdupq_n_s32(0);
-    }
-  }
-
-  int32x4_t pair[column_pairs][row_pairs];
-};
+using TierSums = ProductSums<(columns + 1) / 2, 2 * registers>;
 
 constexpr bool keeps_sums = true;
 constexpr std::size_t half_bytes = 64;
@@ -60,8 +48,7 @@ template <typename Format, int parts, int registers, int columns, typename Use>
 [[gnu::always_inline]] inline void multiply_32(const std::uint8_t* w,
                                                const std::int8_t* const (&q)[columns],
                                                TierSums<columns, registers>& sums, const Use& use) {
-  constexpr int column_pairs = TierSums<columns, registers>::column_pairs;
-  constexpr int row_pairs = TierSums<columns, registers>::row_pairs;
+  constexpr int column_pairs = (columns + 1) / 2, row_pairs = 2 * registers;
   constexpr int octets = 4 / parts;  // of weights
   int8x16_t a[4][column_pairs];      // eight weights of two columns
 #pragma GCC unroll 2
@@ -87,7 +74,7 @@ template <typename Format, int parts, int registers, int columns, typename Use>
         for (int i = 0; i < 2; ++i) {
 #pragma GCC unroll 2
           for (int c = 0; c < column_pairs; ++c) {
-            int32x4_t& sum = sums.pair[c][r + i];
+            int32x4_t& sum = sums.sum[c][r + i];
             sum = vmmlaq_s32(sum, signed_bytes_of(rows.v[i]), a[octet][c]);
           }
         }
@@ -98,7 +85,7 @@ template <typename Format, int parts, int registers, int columns, typename Use>
     for (int c = 0; c < columns; ++c) {
 #pragma GCC unroll 4
       for (int i = 0; i < registers; ++i) {
-        const int32x4_t low = sums.pair[c / 2][2 * i], high = sums.pair[c / 2][2 * i + 1];
+        const int32x4_t low = sums.sum[c / 2][2 * i], high = sums.sum[c / 2][2 * i + 1];
         dot[c][i] = c % 2 == 0 ? vuzp1q_s32(low, high) : vuzp2q_s32(low, high);
       }
     }

@@ -370,18 +370,19 @@ inline I32x16 without_offset(I32x16 q) {
     return add_bytes(q, each_byte(-Format::offset));
 }
 
-// Sums of products of four rows a register, which multiply_32() adds to.
+// Sums of products, which multiply_32() adds to: for each column, or pair of them, a register for
+// each four rows, or pair of them.
 template <int columns, int registers>
-struct RowSums {
+struct ProductSums {
   [[gnu::always_inline]] inline void clear() {
 #pragma GCC unroll 4
-    for (auto& of_column : dot) {
-#pragma GCC unroll 4
+    for (auto& of_column : sum) {
+#pragma GCC unroll 8
       for (int32x4_t& of_rows : of_column) of_rows = vdupq_n_s32(0);
     }
   }
 
-  int32x4_t dot[columns][registers];
+  int32x4_t sum[columns][registers];
 };
 
 template <typename Format, typename Panel>

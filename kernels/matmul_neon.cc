@@ -9,7 +9,7 @@ namespace {
 constexpr int columns_at_once = 2;  // of which each has eight registers of words and four of sums
 
 template <int columns, int registers>
-using TierSums = RowSums<columns, registers>;
+using TierSums = ProductSums<columns, registers>;
 constexpr bool keeps_sums = false;  // the first products of a sub-block are no sum
 
 template <typename Format, typename Panel>
@@ -66,7 +66,8 @@ constexpr int largest_of_signed = [] {
 template <typename Format, int parts, int registers, int columns, typename Use>
 [[gnu::always_inline]] inline void multiply_32(const std::uint8_t* w,
                                                const std::int8_t* const (&q)[columns],
-                                               RowSums<columns, registers>& sums, const Use& use) {
+                                               ProductSums<columns, registers>& sums,
+                                               const Use& use) {
   constexpr int groups = 8 / parts;
   constexpr int largest = largest_of_signed<Format>, run = groups_in_16_bits(largest, groups);
 #pragma GCC unroll 2
@@ -99,10 +100,10 @@ template <typename Format, int parts, int registers, int columns, typename Use>
 #pragma GCC unroll 2
       for (int c = 0; c < columns; ++c) {
 #pragma GCC unroll 4
-        for (int i = 0; i < registers; ++i) end_run<largest>(words[c][i], sums.dot[c][i]);
+        for (int i = 0; i < registers; ++i) end_run<largest>(words[c][i], sums.sum[c][i]);
       }
     }
-    use(part, sums.dot);
+    use(part, sums.sum);
   }
 }
 

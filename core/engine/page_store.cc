@@ -233,19 +233,15 @@ bool PageStore::read(const PageKey& key, std::span<const Token> tokens,
   const fs::path name = path(key);
   InputFile file(name);
   if (!file.is_open() && file.error() == ENOENT) return false;
-  if (!file.is_open() && is_want(file.error())) {
-    warn_(fmt::format("{} in the prompt cache is passed over: {}", name.string(),
-                      std::generic_category().message(file.error())));
-    return false;
-  }
   const std::optional<std::string> fault = file.is_open()
                                                ? read_page(file, key, tokens, parts)
                                                : std::generic_category().message(file.error());
   if (!fault) return true;
-  warn_(fmt::format("{} in the prompt cache is passed over and made anew: {}", name.string(),
-                    *fault));
+  const bool is_kept = !file.is_open() && is_want(file.error());
+  warn_(fmt::format("{} in the prompt cache is passed over{}: {}", name.string(),
+                    is_kept ? "" : " and made anew", *fault));
   std::error_code ignored;
-  fs::remove(name, ignored);
+  if (!is_kept) fs::remove(name, ignored);
   return false;
 }
 
