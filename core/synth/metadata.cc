@@ -313,6 +313,7 @@ class Keys {
       add("expert_shared_count", experts.shared_feed_forward / experts.feed_forward);
     } else {
       add_if_set("expert_shared_feed_forward_length", experts.shared_feed_forward);
+      if (is("bailingmoe3")) add("expert_shared_count", std::uint32_t{1});
     }
     add_if_set("leading_dense_block_count", experts.leading_dense);
     if (is("llama4")) add_if_set("interleave_moe_layer_step", experts.period);

@@ -113,6 +113,15 @@ void draw_recurrence(Shape& shape, Dice& dice) {
   }
 }
 
+// The rows that a token looks up are one row of the embedding together.
+void draw_ngrams(Shape& shape, Dice& dice) {
+  const std::uint32_t tokens = dice.one_of({2u, 3u, 4u}), heads = dice.one_of({1u, 3u});
+  const std::uint32_t rows = (tokens - 1) * heads;
+  const std::uint32_t width = 32 * (9 / rows + dice.one_of({0u, 1u}));
+  shape.embedding = rows * width;
+  shape.ngrams = {tokens, heads, width, dice.one_of({53u, 101u}), dice.one_of({2u, 3u, 4u})};
+}
+
 }  // namespace
 
 Shape odd_shape(const Shape& tiny, std::uint64_t seed) {
@@ -134,10 +143,10 @@ Shape odd_shape(const Shape& tiny, std::uint64_t seed) {
   if (shape.streams > 0) shape.side_rank = dice.one_of({16u, 24u, 96u});
   if (shape.ngrams.tokens > 0) {
     shape.streams = dice.one_of({2u, 3u, 4u});
-    shape.ngrams = {dice.one_of({2u, 3u, 4u}), dice.one_of({1u, 3u}), dice.one_of({32u, 64u, 96u}),
-                    dice.one_of({53u, 101u}), dice.one_of({2u, 3u, 4u})};
-    shape.indexer = {dice.one_of({1u, 3u, 4u}), dice.one_of({32u, 64u, 80u}),
-                     dice.one_of({1u, 2u, 3u, 5u}), dice.one_of({5u, 7u, 12u})};
+    draw_ngrams(shape, dice);
+    const std::uint32_t block = dice.one_of({2u, 3u, 5u});
+    shape.indexer = {dice.one_of({1u, 3u, 4u}), dice.one_of({32u, 64u, 80u}), block,
+                     block * dice.one_of({1u, 2u, 4u})};  // whole blocks, as llama.cpp insists
     shape.rope.size = 16;
   }
   if (shape.layer_embedding > 0) shape.layer_embedding = dice.one_of({32u, 96u, 160u});

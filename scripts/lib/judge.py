@@ -52,8 +52,33 @@ def job(model, tokens, out, kind=None):
             "out": str(out), "kind": kind}
 
 
-def probabilities(peers_dir, jobs):
-    """Has llama.cpp do the jobs. Gives a reason for each that failed, by its model."""
+def add_options(parser):
+    """Which llama.cpp judges."""
+    parser.add_argument("--peers-dir", default="~/.cache/sluice-peers",
+                        help="where the npm package lies or is installed to")
+    parser.add_argument("--judge", metavar="PROGRAM",
+                        help="another llama.cpp than that package: run as `PROGRAM MODEL OUT "
+                             "TOKEN...`, it writes what scripts/lib/llama_judge.c says")
+
+
+def run_judge(program, one):
+    """The reason why the program could not do the job, or None."""
+    try:
+        done = subprocess.run([program, one["model"], one["out"], *map(str, one["tokens"])],
+                              check=False, text=True, capture_output=True)
+    except OSError as error:
+        raise engines.BenchError(f"--judge: {error}") from error
+    if done.returncode == 0:
+        return None
+    return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[0]
+
+
+def probabilities(peers_dir, jobs, program=None):
+    """Has llama.cpp do the jobs, or the program of --judge. Gives a reason for each that failed, by
+    its model."""
+    if program:
+        reasons = {one["model"]: run_judge(program, one) for one in jobs}
+        return {model: reason for model, reason in reasons.items() if reason}
     folder = engines.install_llama_cpp(pathlib.Path(peers_dir).expanduser().resolve())
     runner = folder / "sluice_judge.mjs"
     runner.write_text(RUNNER)
