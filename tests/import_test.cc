@@ -120,6 +120,18 @@ std::size_t compare_tensors(const gguf::Model& found, const gguf::Model& expecte
   return missing;
 }
 
+// The settings of an architecture that only `expected` has: another loader may insist on them.
+std::vector<std::string> missing_settings(const gguf::Model& found, const gguf::Model& expected) {
+  std::vector<std::string> missing;
+  const std::string prefix =
+      std::string(expected.metadata().require_string("general.architecture")) + ".";
+  for (const gguf::Metadata::Entry& entry : expected.metadata().entries()) {
+    if (!entry.key.starts_with(prefix) || found.metadata().contains(entry.key)) continue;
+    missing.emplace_back(entry.key);
+  }
+  return missing;
+}
+
 // The texts of a checkpoint, to be spoilt.
 struct Spoilt {
   json config, tokenizer;
@@ -178,6 +190,7 @@ TEST_CASE("a checkpoint of every architecture gives the weights, logits and toke
     const gguf::Model before = gguf::Model::open(made.gguf), after = gguf::Model::open(made.output);
     CHECK(report.tensors == before.tensors().size());
     CHECK(compare_tensors(after, before, family.tolerance, family.unused) == 0);
+    CHECK(missing_settings(after, before) == std::vector<std::string>{});
     const Answer expected = answer_of(made.gguf), found = answer_of(made.output);
     if (family.keeps_merges) {
       CHECK(after.metadata().require_string("tokenizer.ggml.model") == "gemma4");

@@ -262,6 +262,7 @@ void add_kimi(const Config& config, const Sizes& sizes, const std::string& prefi
   writer.add(prefix + ".expert_shared_count",
              static_cast<std::uint32_t>(sizes.shared_expert / sizes.expert));
   writer.add(prefix + ".expert_gating_func", std::uint32_t{2});
+  writer.add(prefix + ".expert_weights_norm", true);
   writer.add(prefix + ".expert_weights_scale",
              config.find_number("routed_scaling_factor").value_or(1));
   writer.add(prefix + ".ssm.conv_kernel", static_cast<std::uint32_t>(sizes.taps));

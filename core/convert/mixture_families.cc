@@ -136,6 +136,12 @@ void read_ernie_mixture(const Config& config, Sizes& sizes) {
   }
 }
 
+void add_ernie_mixture(const Config&, const Sizes& sizes, const std::string& prefix,
+                       gguf::Writer& writer) {
+  add_experts(sizes, prefix, writer);
+  writer.add(prefix + ".interleave_moe_layer_step", std::uint32_t{1});
+}
+
 // --- Hunyuan ---
 
 constexpr Part hunyuan_head_norms[] = {
@@ -175,6 +181,7 @@ void read_hunyuan_mixture(const Config& config, Sizes& sizes) {
                      ? same_in_layers(config, "moe_intermediate_size")
                      : sizes.feed_forward;
   sizes.shared_expert = sizes.feed_forward * same_in_layers(config, "num_shared_expert");
+  sizes.feed_forward = sizes.expert;  // no layer is dense, and llama.cpp takes this for an expert's
 }
 
 // --- Granite 3, whose experts are stacked, and gate and up of each in one matrix ---
@@ -259,6 +266,8 @@ void read_bailing(const Config& config, Sizes& sizes) {
 void add_bailing(const Config& config, const Sizes& sizes, const std::string& prefix,
                  gguf::Writer& writer) {
   add_experts(sizes, prefix, writer);
+  // Several experts for all tokens are one that is as wide as all of them.
+  writer.add(prefix + ".expert_shared_count", std::uint32_t{1});
   writer.add(prefix + ".expert_gating_func", std::uint32_t{2});
   writer.add(prefix + ".expert_weights_norm", true);
   writer.add(prefix + ".expert_weights_scale",
@@ -506,7 +515,7 @@ constexpr Family mixture_family_table[] = {
      .aside = ernie_aside,
      .read_sizes = read_ernie_mixture,
      .kinds = leading_kinds,
-     .add_keys = add_plain_experts},
+     .add_keys = add_ernie_mixture},
     {.architecture = "HunYuanDenseV1ForCausalLM",
      .ours = "hunyuan-dense",
      .layers = hunyuan_layers,

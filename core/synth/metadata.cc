@@ -192,7 +192,7 @@ class Keys {
   }
 
   void add_rope() {
-    if (is("rwkv7") || is("bert") || is("jina-bert-v2")) return;
+    if (is("rwkv7") || is("jamba") || is("bert") || is("jina-bert-v2")) return;
     const Shape::Rope& rope = shape_.rope;
     add("rope.freq_base", rope.base);
     const std::uint32_t size = rope.size > 0 ? rope.size : shape_.heads.size;
@@ -313,10 +313,13 @@ class Keys {
       add("expert_shared_count", experts.shared_feed_forward / experts.feed_forward);
     } else {
       add_if_set("expert_shared_feed_forward_length", experts.shared_feed_forward);
-      if (is("bailingmoe3")) add("expert_shared_count", std::uint32_t{1});
+      if (shape_.architecture.starts_with("bailingmoe")) {
+        add("expert_shared_count", std::uint32_t{1});
+      }
     }
     add_if_set("leading_dense_block_count", experts.leading_dense);
     if (is("llama4")) add_if_set("interleave_moe_layer_step", experts.period);
+    if (is("ernie4_5-moe")) add("interleave_moe_layer_step", std::uint32_t{1});
     add_if_set("expert_group_count", experts.groups);
     add_if_set("expert_group_used_count", experts.groups_used);
     add_if_set("expert_weights_scale", experts.weights_scale);

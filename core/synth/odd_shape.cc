@@ -154,8 +154,12 @@ Shape odd_shape(const Shape& tiny, std::uint64_t seed) {
   if (shape.experts.feed_forward > 0) {
     const std::uint32_t shared = shape.experts.shared_feed_forward / shape.experts.feed_forward;
     shape.experts.feed_forward = dice.one_of({96u, 224u, 288u});
-    if (architecture_of(shape).counts_shared_experts) {
+    if (architecture_of(shape).counts_shared_experts || shape.architecture == "llama4") {
       shape.experts.shared_feed_forward = shared * shape.experts.feed_forward;
+    }
+    // llama.cpp takes one number for both.
+    if (shape.architecture == "hunyuan-moe" || shape.architecture == "minimax-m2") {
+      shape.feed_forward = shape.experts.feed_forward;
     }
   }
   return shape;

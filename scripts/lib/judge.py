@@ -52,6 +52,16 @@ def job(model, tokens, out, kind=None):
             "out": str(out), "kind": kind}
 
 
+def first_alike(facts, tokens):
+    """The first of so many positions where both engines rotate alike, of a file that `sluice
+    inspect --json` describes: llama.cpp chooses between two sets of factors by the context, sluice
+    by the text so far."""
+    original = [value for key, value in facts["metadata"].items()
+                if key.endswith(".rope.scaling.original_context_length")]
+    has_two = any(t["name"] == "rope_factors_long.weight" for t in facts["tensors"])
+    return original[0] if has_two and original[0] < tokens else 0
+
+
 def add_options(parser):
     """Which llama.cpp judges."""
     parser.add_argument("--peers-dir", default="~/.cache/sluice-peers",
