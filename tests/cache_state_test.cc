@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/page.h"
 #include "kvcache/kv_cache.h"
 #include "tests/cached_tokens.h"
 #include "tests/catch.h"
@@ -265,7 +266,9 @@ TEST_CASE("states take two slots a sequence and one for each checkpoint") {
   CacheConfig without = config;
   for (LayerShape& layer : without.layers) layer.state_floats = 0;
   CHECK(kvcache::state_slot_bytes(config) == 4 * (48 + 16 + 16));  // 33, 16 and 1 floats
-  CHECK(kvcache::state_bytes(config) == (3 * (2 + 3) * 4 * (48 + 16 + 16) + 4095) / 4096 * 4096);
+  const std::uint64_t slots = 3 * (2 + 3) * 4 * (48 + 16 + 16);
+  CHECK(kvcache::state_bytes(config) ==
+        (slots + base::page_bytes - 1) / base::page_bytes * base::page_bytes);
   CHECK(kvcache::bytes(config) == kvcache::bytes(without) + kvcache::state_bytes(config));
   CHECK(kvcache::state_bytes(without) == 0);
   KvCache cache(config, table());
