@@ -10,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <random>
 #include <set>
 #include <span>
 #include <string>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "core/convert/json_file.h"
+#include "core/convert/tiktoken.h"
 #include "core/engine/engine.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
@@ -347,6 +349,73 @@ TEST_CASE("the vocabulary of Kimi comes as tiktoken.model, whose ranks become me
   CHECK(refusal().find("added_tokens_decoder") != std::string::npos);
   settings["tokenizer_class"] = "Other";
   CHECK(refusal().find("TikTokenTokenizer") != std::string::npos);
+}
+
+TEST_CASE("the merges of tiktoken.model are those that a plain loop finds") {
+  const test::TemporaryFolder folder;
+  const Config settings(json::object({{"tokenizer_class", "TikTokenTokenizer"}}), "settings");
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    INFO("seed " << seed);
+    std::mt19937 random(seed);
+    std::vector<std::string> tokens = {"a", "b", "c"};
+    while (tokens.size() < 150) {
+      const std::string made = tokens[random() % tokens.size()] + tokens[random() % tokens.size()];
+      const std::string token = random() % 8 == 0 ? made + "ab" : made;
+      const bool is_new = std::ranges::find(tokens, token) == tokens.end();
+      if (is_new && token.size() < 40) tokens.push_back(token);
+    }
+    // In the order in which they were made many are merges; in another one few are.
+    if (seed % 2 == 0) std::shuffle(tokens.begin() + 3, tokens.end(), random);
+    std::string lines;
+    std::map<std::string, std::size_t> ranks;
+    for (const std::string& token : tokens) {
+      lines += fmt::format("{} {}\n", text::to_base64(token), ranks.size());
+      ranks.emplace(token, ranks.size());
+    }
+    json merges = json::array();
+    for (const std::string& token : tokens) {
+      std::vector<std::string> parts;
+      for (const char c : token) parts.emplace_back(1, c);
+      for (bool has_merged = true; has_merged;) {
+        has_merged = false;
+        std::size_t least = ranks.at(token), place = 0;
+        for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
+          const auto found = ranks.find(parts[i] + parts[i + 1]);
+          if (found == ranks.end() || found->second >= least) continue;
+          least = found->second;
+          place = i;
+          has_merged = true;
+        }
+        if (!has_merged) break;
+        parts[place] += parts[place + 1];
+        parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(place) + 1);
+      }
+      if (parts.size() == 2) merges.push_back(parts);
+    }
+    REQUIRE(!merges.empty());
+    write(folder.path() / "tiktoken.model", lines);
+    CHECK(read_tiktoken(folder.path() / "tiktoken.model", settings)["model"]["merges"] == merges);
+  }
+}
+
+TEST_CASE("the merges of long tokens are found in a time that grows with their length") {
+  // A loop over all pairs for each merge needs longer for this than a test may take.
+  std::string lines = fmt::format("{} 0\n", text::to_base64("a")), run = "a";
+  int rank = 1;
+  for (; run.size() < 512; ++rank) {
+    run += run;
+    lines += fmt::format("{} {}\n", text::to_base64(run), rank);
+  }
+  for (int i = 0; i < 8'000; ++i, ++rank) {
+    lines += fmt::format("{} {}\n", text::to_base64(run + fmt::format("{:05}", i) + run.substr(5)),
+                         rank);
+  }
+  const test::TemporaryFolder folder;
+  write(folder.path() / "tiktoken.model", lines);
+  const Config settings(json::object({{"tokenizer_class", "TikTokenTokenizer"}}), "settings");
+  const json made = read_tiktoken(folder.path() / "tiktoken.model", settings);
+  CHECK(made["model"]["merges"].size() == 9);
+  CHECK(made["model"]["vocab"].size() == 8'010);
 }
 
 TEST_CASE("WordPiece comes as vocab.txt too") {

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cstdint>
 #include <fmt/format.h>
+#include <functional>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -15,31 +17,31 @@
 #include "core/text/base64.h"
 #include "core/text/byte_alphabet.h"
 #include "core/text/keyed_hash.h"
+#include "core/tokenizer/merge.h"
 
 namespace sluice::convert {
 namespace {
 
 using nlohmann::json;
-using Ranks = std::unordered_map<std::string, std::uint32_t, text::KeyedHash>;
+using Ranks = std::unordered_map<std::string, std::uint32_t, text::KeyedHash, std::equal_to<>>;
 
-// The two tokens that become this one last; the second is empty where none do.
-std::pair<std::string, std::string> parts_of(const std::string& token, const Ranks& ranks) {
-  const std::uint32_t own = ranks.at(token);
-  std::vector<std::string> parts;
-  for (const char byte : token) parts.emplace_back(1, byte);
-  while (parts.size() > 2) {
-    std::uint32_t least = own;
-    std::size_t place = 0;
-    for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
-      const auto found = ranks.find(parts[i] + parts[i + 1]);
-      if (found == ranks.end() || found->second >= least) continue;
-      least = found->second;
-      place = i;
-    }
-    if (least == own) return {};
-    parts[place] += parts[place + 1];
-    parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(place) + 1);
-  }
+// The two tokens that become this one last; the second is empty where none do. `merger` is reused.
+std::pair<std::string_view, std::string_view> parts_of(std::string_view token, const Ranks& ranks,
+                                                       tokenizer::Merger& merger) {
+  const std::uint32_t own = ranks.find(token)->second;
+  merger.clear();
+  for (std::size_t i = 0; i < token.size(); ++i) merger.push(1, 0);
+  merger.merge([&](const tokenizer::Symbol& left,
+                   const tokenizer::Symbol& right) -> std::optional<tokenizer::Merge> {
+    const auto found = ranks.find(token.substr(left.begin, left.bytes + right.bytes));
+    if (found == ranks.end() || found->second >= own) return std::nullopt;
+    return tokenizer::Merge{found->second, 0};
+  });
+  std::vector<std::string_view> parts;
+  merger.for_each([&](const tokenizer::Symbol& symbol) {
+    parts.push_back(token.substr(symbol.begin, symbol.bytes));
+  });
+  if (parts.size() != 2) return {};
   return {parts.front(), parts.back()};
 }
 
@@ -78,10 +80,11 @@ json read_tiktoken(const std::filesystem::path& file, const Config& settings) {
   for (const auto& [token, rank] : ranks) tokens.emplace_back(rank, token);
   std::ranges::sort(tokens);
   json vocabulary = json::object(), merges = json::array();
+  tokenizer::Merger merger;
   for (const auto& [rank, token] : tokens) {
     vocabulary[text::encode_byte_alphabet(token)] = rank;
     if (token.size() == 1) continue;
-    const auto [left, right] = parts_of(std::string(token), ranks);
+    const auto [left, right] = parts_of(token, ranks, merger);
     if (right.empty()) continue;
     merges.push_back({text::encode_byte_alphabet(left), text::encode_byte_alphabet(right)});
   }
