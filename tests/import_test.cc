@@ -418,6 +418,33 @@ TEST_CASE("the merges of long tokens are found in a time that grows with their l
   CHECK(made["model"]["vocab"].size() == 8'010);
 }
 
+TEST_CASE("a very long token of SentencePiece is no pair of others") {
+  const CheckpointFolder made(test::checkpoint_family("Gemma2ForCausalLM"));
+  json tokenizer = made.checkpoint.tokenizer();
+  json& vocabulary = tokenizer["model"]["vocab"];
+  json& merges = tokenizer["model"]["merges"];
+  const auto made_by = [](const json& pair) {
+    return pair[0].get<std::string>() + pair[1].get<std::string>();
+  };
+  const std::string leaf = made_by(merges.back());
+  json kept = json::array();
+  for (const json& pair : merges) {
+    REQUIRE((pair[0] != leaf && pair[1] != leaf));
+    if (made_by(pair) != leaf) kept.push_back(pair);
+  }
+  merges = kept;
+  // To try all of its pairs takes longer than a test may take.
+  const std::string text(4'000'000, 'q');
+  vocabulary[text] = vocabulary[leaf];
+  vocabulary.erase(leaf);
+  write(made.path() / "tokenizer.json", tokenizer.dump());
+  import_checkpoint(made.path(), made.output, {"F32"});
+  const gguf::Model model = gguf::Model::open(made.output);
+  const auto imported = model.metadata().require_strings("tokenizer.ggml.tokens");
+  const std::vector<std::string> tokens(imported.begin(), imported.end());
+  CHECK(std::ranges::count(tokens, text) == 1);
+}
+
 TEST_CASE("WordPiece comes as vocab.txt too") {
   const CheckpointFolder made(test::checkpoint_family("BertModel"));
   const json tokenizer = made.checkpoint.tokenizer();

@@ -742,8 +742,10 @@ class TokenizerImport {
     return scores;
   }
 
-  // Whether two tokens put together are this one.
+  // Whether two tokens put together are this one. No SentencePiece has very long ones, which would
+  // take long.
   bool can_be_made(const std::string& text) const {
+    if (text.size() > token_bytes_max) return false;
     const auto is_part = [&](const std::string& part) {
       const auto found = ids_.find(part);
       return found != ids_.end() && types_[found->second] == normal;
