@@ -144,9 +144,10 @@ TEST_CASE("the machine is measured each time, and the answer says what it is mad
 
 TEST_CASE("a disk whose speed is known stays so when the rest is measured") {
   const Folder folder;
-  const std::string list = folder.file("list.json"), profile = folder.file("sluice/machine.json");
+  const std::string list = folder.file("list.json"),
+                    profile = folder.file("sluice/machine-quick.json");
   write(list, R"({"models": [)" + model("First", "qwen3-8b") + "]}");
-  const std::string command = "HF_HOME=" + folder.path().string() +
+  const std::string command = "SLUICE_QUICK_MEASURES=1 HF_HOME=" + folder.path().string() +
                               " XDG_STATE_HOME=" + folder.path().string() +
                               " sluice recommend --json --budget 2GiB --list " + list;
   const auto first_model = [&] {

@@ -24,9 +24,11 @@ std::string time_text(std::int64_t seconds) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(seconds)));
 }
 
+// Quick measurements are kept, so that what is made of them can be tested, and kept apart.
 std::filesystem::path profile_file() {
   const std::filesystem::path state = state_folder();
-  return state.empty() ? state : state / "machine.json";
+  const char* const name = engine::measures_quickly() ? "machine-quick.json" : "machine.json";
+  return state.empty() ? state : state / name;
 }
 
 std::string_view isa() {

@@ -1,8 +1,8 @@
 // How fast this machine is: measured now, and known from earlier plans and runs.
 //
-// The profile (engine/machine_profile.h) is machine.json in state_folder(). Plans and benches
-// measure rates and add them; a run adds how fast its steps were, and what the disk and the memory
-// must have given for that.
+// The profile (engine/machine_profile.h) is machine.json in state_folder(), or machine-quick.json
+// where measurements are quick ones. Plans and benches measure rates and add them; a run adds how
+// fast its steps were, and what the disk and the memory must have given for that.
 #pragma once
 
 #include <cstdint>

@@ -64,17 +64,17 @@ double measure_dram_bytes_per_s(const topology::CpuList& cpus, std::size_t buffe
   return best;
 }
 
-bool measures_quickly() {
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing changes it
-  static const bool is_asked_for = std::getenv("SLUICE_QUICK_MEASURES") != nullptr;
-  return base::is_sanitized || is_asked_for;
-}
-
 std::uint64_t last_cache(const topology::Machine& machine) {
   return machine.caches.l3_bytes.value_or(machine.caches.l2_bytes.value_or(0));
 }
 
 }  // namespace
+
+bool measures_quickly() {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing changes it
+  static const bool is_asked_for = std::getenv("SLUICE_QUICK_MEASURES") != nullptr;
+  return base::is_sanitized || is_asked_for;
+}
 
 std::chrono::milliseconds measuring_time(std::chrono::milliseconds duration) {
   return measures_quickly() ? duration / quick_divisor : duration;

@@ -49,8 +49,11 @@ MachineLimits measure_machine_limits(const topology::CpuList& cpus,
 // 8-bit multiply-adds per second of these kernels, with a thread on each of `cpus`, all at once.
 double measure_int8_macs_per_s(const topology::CpuList& cpus, const kernels::KernelTable& table);
 
-// How long a measurement takes that usually takes `duration`: a sixteenth where its figures mean
-// nothing, which is under a sanitizer, and where $SLUICE_QUICK_MEASURES is set, as tests do.
+// Whether measurements are short and small: where their figures mean nothing, which is under a
+// sanitizer, and where $SLUICE_QUICK_MEASURES is set, as tests do.
+bool measures_quickly();
+
+// How long a measurement takes that usually takes `duration`: a sixteenth if it is quick.
 std::chrono::milliseconds measuring_time(std::chrono::milliseconds duration);
 
 // A step that was measured (engine/rehearsal.h).
@@ -87,7 +90,7 @@ class DramReader {
 // of it is found there, and at least 1 GiB, for caches that the machine does not report. It is at
 // most 2 GiB (virtual machines report the cache of the whole host), at most a quarter of the memory
 // that is free to this process, and at most half of what `memory_max` leaves beside what the
-// process holds. Quick measurements (measuring_time) take a sixteenth of it.
+// process holds. Quick measurements take a sixteenth of it.
 std::size_t dram_buffer_bytes(const topology::Machine& machine,
                               std::uint64_t memory_max = all_memory);
 
