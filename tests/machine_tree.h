@@ -11,8 +11,10 @@
 #include <utility>
 
 #include "tests/catch.h"
+#include "topology/cgroup.h"
 #include "topology/file_root.h"
 #include "topology/machine.h"
+#include "topology/process_memory.h"
 
 namespace sluice::test {
 
@@ -95,6 +97,18 @@ class Tree {
 
 inline Machine read(const Tree& tree, std::optional<CpuList> affinity = CpuList{0, 1, 2, 3}) {
   return topology::read_machine(tree.root(), std::move(affinity));
+}
+
+inline topology::CgroupMemory cgroup_memory(const Tree& tree) {
+  return topology::read_cgroup_memory(topology::find_cgroup(tree.root(), "memory"), tree.root());
+}
+
+inline std::optional<std::uint64_t> recent_refaults(const Tree& tree) {
+  return topology::read_recent_refaults(topology::find_unified_cgroup(tree.root()), tree.root());
+}
+
+inline topology::MemoryPressure pressure_of(const Tree& tree) {
+  return topology::read_memory_pressure(topology::find_unified_cgroup(tree.root()), tree.root());
 }
 
 }  // namespace sluice::test

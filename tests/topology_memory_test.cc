@@ -129,14 +129,14 @@ TEST_CASE("hybrid: v1 controllers beside a v2 hierarchy without any") {
   CHECK(usable_memory(read(tree))->limit_bytes == kGiB);
   CHECK_FALSE(read(tree).quota);
 
-  const CgroupMemory memory = read_cgroup_memory(tree.root());
+  const CgroupMemory memory = cgroup_memory(tree);
   CHECK(memory.name == "/jobs/one");
   CHECK(memory.usage_bytes == 4096U);
   CHECK(memory.peak_bytes == 8192U);
   CHECK(memory.refaults_file == 30U);
   CHECK(memory.refaults_anon == 4U);
 
-  const MemoryPressure pressure = read_memory_pressure(tree.root());
+  const MemoryPressure pressure = pressure_of(tree);
   CHECK(pressure.source == "/sys/fs/cgroup/unified/unit/memory.pressure");
   REQUIRE(pressure.some);
   CHECK(pressure.some->avg10_percent == Approx(1.25));
@@ -245,7 +245,7 @@ TEST_CASE("no cgroup at all: the machine's memory is the bound") {
   CHECK_FALSE(machine.quota);
   CHECK(machine.memory_total_bytes == 8 * kGiB);
   CHECK(usable_memory(machine)->usable_bytes() == 6 * kGiB);
-  CHECK(read_cgroup_memory(tree.root()).name.empty());
+  CHECK(cgroup_memory(tree).name.empty());
   tree.write("/proc/meminfo", "MemTotal: 1024 kB\n");
   CHECK(usable_memory(read(tree))->source == "physical memory (MemTotal)");
 }
@@ -276,19 +276,19 @@ TEST_CASE("v2 memory of the group, and counters under their older name") {
   Tree tree;
   tree.v2("/a").write("/sys/fs/cgroup/a/memory.current", "10\n");
   tree.write("/sys/fs/cgroup/a/memory.stat", "workingset_refault 12\n");
-  CHECK(read_cgroup_memory(tree.root()).usage_bytes == 10U);
-  CHECK_FALSE(read_cgroup_memory(tree.root()).peak_bytes);
-  CHECK(read_cgroup_memory(tree.root()).refaults_file == 12U);
-  CHECK_FALSE(read_cgroup_memory(tree.root()).refaults_anon);
+  CHECK(cgroup_memory(tree).usage_bytes == 10U);
+  CHECK_FALSE(cgroup_memory(tree).peak_bytes);
+  CHECK(cgroup_memory(tree).refaults_file == 12U);
+  CHECK_FALSE(cgroup_memory(tree).refaults_anon);
   tree.write("/sys/fs/cgroup/a/memory.peak", "20\n");
-  CHECK(read_cgroup_memory(tree.root()).peak_bytes == 20U);
+  CHECK(cgroup_memory(tree).peak_bytes == 20U);
 }
 
 TEST_CASE("pressure of the machine where the group has none") {
   Tree tree;
   tree.v2("/a").write("/sys/fs/cgroup/a/memory.pressure", "some avg10=oops total=1\n");
   tree.write("/proc/pressure/memory", "some avg10=0.00 avg60=0.00 avg300=0.00 total=9\n");
-  const MemoryPressure pressure = read_memory_pressure(tree.root());
+  const MemoryPressure pressure = pressure_of(tree);
   CHECK(pressure.source == "/proc/pressure/memory");
   CHECK(pressure.some->total_us == 9U);
   CHECK_FALSE(pressure.full);
@@ -297,7 +297,7 @@ TEST_CASE("pressure of the machine where the group has none") {
 TEST_CASE("a line of pressure counts where it has an average and a total") {
   Tree tree;
   const auto some = [&](const std::string& text) {
-    return read_memory_pressure(tree.write("/proc/pressure/memory", text).root()).some;
+    return pressure_of(tree.write("/proc/pressure/memory", text)).some;
   };
   for (const char* bad :
        {"", "some", "some avg10=1.5", "some total=3", "some avg10=inf total=3",
@@ -312,7 +312,7 @@ TEST_CASE("a line of pressure counts where it has an average and a total") {
   CHECK(found->avg10_percent == 2.5);
   CHECK(found->total_us == 3U);
   tree.write("/proc/pressure/memory", "full avg10=1 total=3\n");  // of kernels that have one line
-  CHECK(read_memory_pressure(tree.root()).full->total_us == 3U);
+  CHECK(pressure_of(tree).full->total_us == 3U);
 }
 
 TEST_CASE("what a process holds is known where its parts are") {
@@ -333,17 +333,17 @@ TEST_CASE("what a process holds is known where its parts are") {
 
 TEST_CASE("recent refaults are those of the group, or of the machine") {
   Tree tree;
-  CHECK_FALSE(read_recent_refaults(tree.root()));
+  CHECK_FALSE(recent_refaults(tree));
   tree.write("/proc/vmstat", "workingset_refault 99\nworkingset_activate 30\n");
-  CHECK(read_recent_refaults(tree.root()) == 30U);
+  CHECK(recent_refaults(tree) == 30U);
   tree.write("/proc/vmstat", "workingset_activate_anon 3\nworkingset_activate_file 100\n");
-  CHECK(read_recent_refaults(tree.root()) == 103U);
+  CHECK(recent_refaults(tree) == 103U);
   tree.write("/proc/self/mountinfo",
              "41 31 0:38 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n");
   tree.write("/proc/self/cgroup", "0::/unit\n");
-  CHECK(read_recent_refaults(tree.root()) == 103U);
+  CHECK(recent_refaults(tree) == 103U);
   tree.write("/sys/fs/cgroup/unit/memory.stat", "workingset_activate_file 7\n");
-  CHECK(read_recent_refaults(tree.root()) == 7U);
+  CHECK(recent_refaults(tree) == 7U);
 }
 
 TEST_CASE("of refaults of anonymous pages alone the sum is theirs") {

@@ -502,8 +502,8 @@ TEST_CASE("garbage in any file is at worst an absent fact") {
     REQUIRE(choice.cpus.size() <= machine.allowed_cpus.size());
     REQUIRE(choice.alternative_cpus.size() <= machine.allowed_cpus.size());
     read_process_memory(tree.root());
-    read_cgroup_memory(tree.root());
-    read_memory_pressure(tree.root());
+    cgroup_memory(tree);
+    pressure_of(tree);
   }
 }
 

@@ -4,7 +4,6 @@
 
 #include "base/number.h"
 #include "base/trim.h"
-#include "topology/cgroup.h"
 
 namespace sluice::topology {
 namespace {
@@ -94,9 +93,8 @@ ProcessMemory read_process_memory(const FileRoot& root) {
   return memory;
 }
 
-CgroupMemory read_cgroup_memory(const FileRoot& root) {
+CgroupMemory read_cgroup_memory(const std::optional<Cgroup>& group, const FileRoot& root) {
   CgroupMemory memory;
-  const std::optional<Cgroup> group = find_cgroup(root, "memory");
   if (!group) return memory;
   const CgroupLevel& own = group->levels.front();
   const bool is_v1 = group->version == CgroupVersion::v1;
@@ -116,24 +114,25 @@ CgroupMemory read_cgroup_memory(const FileRoot& root) {
   return memory;
 }
 
-std::optional<std::uint64_t> read_recent_refaults(const FileRoot& root) {
+std::optional<std::uint64_t> read_recent_refaults(const std::optional<Cgroup>& unified,
+                                                  const FileRoot& root) {
   // Kernels before 5.9 have one counter, for pages of files.
   const auto of = [](std::string_view stat) -> std::optional<std::uint64_t> {
     const auto files = first_count(stat, {"workingset_activate_file", "workingset_activate"});
     if (!files) return std::nullopt;
     return *files + find_count(stat, "workingset_activate_anon").value_or(0);
   };
-  if (const std::optional<Cgroup> group = find_unified_cgroup(root)) {
-    const auto own = of(root.text(group->levels.front().folder / "memory.stat").value_or(""));
+  if (unified) {
+    const auto own = of(root.text(unified->levels.front().folder / "memory.stat").value_or(""));
     if (own) return own;
   }
   return of(root.text("/proc/vmstat").value_or(""));
 }
 
-MemoryPressure read_memory_pressure(const FileRoot& root) {
+MemoryPressure read_memory_pressure(const std::optional<Cgroup>& unified, const FileRoot& root) {
   std::vector<std::filesystem::path> sources;
-  if (const std::optional<Cgroup> group = find_unified_cgroup(root)) {
-    sources.push_back(group->levels.front().folder / "memory.pressure");
+  if (unified) {
+    sources.push_back(unified->levels.front().folder / "memory.pressure");
   }
   sources.emplace_back("/proc/pressure/memory");
   for (const std::filesystem::path& source : sources) {

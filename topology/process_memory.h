@@ -2,13 +2,15 @@
 //
 // Every figure is optional, because kernels and containers differ in what they offer; an absent
 // figure does not mean zero. All functions read a handful of small files: call them between steps,
-// not in inner loops.
+// not in inner loops. Where the groups lie is told by the caller, since finding them takes longer
+// than reading their files, and they stay where they are.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
+#include "topology/cgroup.h"
 #include "topology/file_root.h"
 
 namespace sluice::topology {
@@ -54,13 +56,15 @@ struct CgroupMemory {
 std::optional<std::uint64_t> growth(std::optional<std::uint64_t> before,
                                     std::optional<std::uint64_t> now);
 
-CgroupMemory read_cgroup_memory(const FileRoot& root = {});
+// `group` is the result of find_cgroup(root, "memory").
+CgroupMemory read_cgroup_memory(const std::optional<Cgroup>& group, const FileRoot& root = {});
 
 // The pages that were read again so soon after eviction that a little more memory would have kept
 // them, from the process's v2 control group or, without one that counts them, from the whole
 // machine. A running total. Refaults are also counted of pages that were evicted hours ago, when a
-// file was read for the last time.
-std::optional<std::uint64_t> read_recent_refaults(const FileRoot& root = {});
+// file was read for the last time. `unified` is the result of find_unified_cgroup(root).
+std::optional<std::uint64_t> read_recent_refaults(const std::optional<Cgroup>& unified,
+                                                  const FileRoot& root = {});
 
 // Pressure stall information: the share of the last ten seconds in which some (or all) tasks
 // waited for memory, in percent, and the total time of such waiting in microseconds.
@@ -76,6 +80,8 @@ struct MemoryPressure {
 };
 
 // The pressure in the process's v2 control group if it has one, else in the whole machine.
-MemoryPressure read_memory_pressure(const FileRoot& root = {});
+// `unified` is the result of find_unified_cgroup(root).
+MemoryPressure read_memory_pressure(const std::optional<Cgroup>& unified,
+                                    const FileRoot& root = {});
 
 }  // namespace sluice::topology

@@ -104,7 +104,7 @@ RunRecord::RunRecord(const engine::Engine& engine)
       plan(engine.plan()),
       tape(engine.tape_statistics()),
       process(topology::read_process_memory()),
-      cgroup(topology::read_cgroup_memory()) {}
+      cgroup(topology::read_cgroup_memory(topology::find_cgroup({}, "memory"))) {}
 
 std::string memory_line(const RunRecord& run) {
   std::string line = fmt::format("memory {} planned", format_bytes(run.plan.total_bytes()));
@@ -134,7 +134,8 @@ std::optional<double> rate(std::uint64_t tokens, double seconds) {
 }
 
 RunWatch::RunWatch()
-    : machine_(topology::read_machine()), cgroup_before_(topology::read_cgroup_memory()) {}
+    : machine_(topology::read_machine()),
+      cgroup_before_(topology::read_cgroup_memory(topology::find_cgroup({}, "memory"))) {}
 
 ordered_json RunWatch::report(const CommonOptions& common, const RunRecord& run,
                               const Throughput& throughput) const {

@@ -27,7 +27,9 @@ std::uint64_t tightest_limit(const std::vector<topology::MemoryGroup>& groups) {
 }  // namespace
 
 SystemMemory::SystemMemory()
-    : group_(topology::find_cgroup(topology::FileRoot(), "memory")), events_(group_) {}
+    : group_(topology::find_cgroup({}, "memory")),
+      unified_(topology::find_unified_cgroup({})),
+      events_(group_) {}
 
 std::uint64_t SystemMemory::usable_bytes() {
   const topology::Machine limits = topology::read_memory_limits({}, group_);
@@ -38,9 +40,9 @@ std::uint64_t SystemMemory::usable_bytes() {
 
 MemorySigns SystemMemory::signs() {
   MemorySigns signs;
-  signs.refaults = topology::read_cgroup_memory().refaults();
-  signs.recent_refaults = topology::read_recent_refaults();
-  const topology::MemoryPressure pressure = topology::read_memory_pressure();
+  signs.refaults = topology::read_cgroup_memory(group_).refaults();
+  signs.recent_refaults = topology::read_recent_refaults(unified_);
+  const topology::MemoryPressure pressure = topology::read_memory_pressure(unified_);
   if (pressure.some) signs.pressure_percent = pressure.some->avg10_percent;
   return signs;
 }

@@ -56,7 +56,7 @@ class SystemMemory final : public MemorySource {
   void wake() override { events_.wake(); }
 
  private:
-  std::optional<topology::Cgroup> group_;
+  std::optional<topology::Cgroup> group_, unified_;
   std::uint64_t group_limit_bytes_ = 0;
   topology::MemoryEvents events_;
 };

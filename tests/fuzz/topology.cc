@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/fuzz/fuzz.h"
+#include "topology/cgroup.h"
 #include "topology/cpu_use.h"
 #include "topology/machine.h"
 #include "topology/process_memory.h"
@@ -95,8 +96,11 @@ void run(std::string_view input) {
   static_cast<void>(memory.peak_bytes());
   static_cast<void>(memory.resident_bytes());
   static_cast<void>(memory.unreclaimable_bytes());
-  static_cast<void>(topology::read_cgroup_memory(root).refaults());
-  static_cast<void>(topology::read_memory_pressure(root));
+  const auto group = topology::find_cgroup(root, "memory");
+  static_cast<void>(topology::read_cgroup_memory(group, root).refaults());
+  const auto unified = topology::find_unified_cgroup(root);
+  static_cast<void>(topology::read_recent_refaults(unified, root));
+  static_cast<void>(topology::read_memory_pressure(unified, root));
   const auto times = topology::read_cpu_times(root, 1.0);
   if (times) {
     const double share = topology::share_of_others({}, *times);
