@@ -81,12 +81,20 @@ void MemoryGuard::look(Clock::time_point now) {
   if (std::exchange(group_limit_bytes_, limit) != limit) policy_.group_limit_changed();
   policy_.look(usable, now);
   // At once: reading the signs may fail, most likely where memory is short.
-  tape_.limit_pinned_bytes(policy_.limit_bytes());
+  limit_tape();
   if (now >= next_signs_) {
     next_signs_ = now + signs_period;
     policy_.look(source_.signs(), now);
-    tape_.limit_pinned_bytes(policy_.limit_bytes());
+    limit_tape();
   }
+}
+
+// Most looks change nothing, and the tape is in use.
+void MemoryGuard::limit_tape() {
+  const std::uint64_t limit = policy_.limit_bytes();
+  if (limit == tape_limit_bytes_) return;
+  tape_.limit_pinned_bytes(limit);
+  tape_limit_bytes_ = limit;
 }
 
 void MemoryGuard::between_steps(Clock::time_point now) {

@@ -84,6 +84,7 @@ class MemoryGuard {
  private:
   void watch();
   void look(Clock::time_point now);
+  void limit_tape();
 
   streaming::StreamedTape& tape_;
   MemorySource& source_;
@@ -91,6 +92,8 @@ class MemoryGuard {
   // Used by the guard's thread, if there is one.
   MemoryPolicy policy_;
   std::uint64_t group_limit_bytes_ = 0;  // at the last look
+  // As the tape was told last.
+  std::uint64_t tape_limit_bytes_ = std::numeric_limits<std::uint64_t>::max();
   Clock::time_point next_signs_{};
   std::uint64_t told_bytes_;  // pinned bytes, as logged last
   Clock::time_point next_log_{};
