@@ -130,6 +130,35 @@ TEST_CASE("jais2 cuts white space into powers of two, but for a last pair") {
   CHECK(lengths(1025) == std::vector<std::size_t>{512, 512, 2});
 }
 
+TEST_CASE("jais2 splits as its published expression does") {
+  const Pattern published(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+                          R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|)"
+                          R"(\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|)"
+                          R"(\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s)");
+  Pattern::Scratch scratch;
+  const Pretokenizer jais2(Kind::jais2);
+  const std::string alphabet[] = {" ", "  ", "\n", "\r", "\t", "\u3000", "\u180E", "a", "1", "!"};
+  std::mt19937 random(3);
+  for (int round = 0; round < 20'000; ++round) {
+    std::string text;
+    for (auto parts = random() % 16; parts > 0; --parts) {
+      text += alphabet[random() % std::size(alphabet)];
+    }
+    if (random() % 16 == 0) text.insert(random() % 2 == 0 ? 0 : text.size(), random() % 600, ' ');
+    Pieces expected, found;
+    for (std::size_t at = 0; at < text.size();) {
+      const auto match = published.find(text, at, scratch);
+      REQUIRE(match);
+      if (match->begin > at) expected.push_back(text.substr(at, match->begin - at));
+      expected.push_back(text.substr(match->begin, match->end - match->begin));
+      at = match->end;
+    }
+    jais2.split(text, [&](std::string_view piece) { found.emplace_back(piece); });
+    CAPTURE(text);
+    REQUIRE(found == expected);
+  }
+}
+
 TEST_CASE("tiny_aya groups digits from the right, where a word ends") {
   CHECK(split(Kind::tiny_aya, "1234567 12 a1234") ==
         Pieces{"1", "234", "567", " ", "12", " a", "1", "234"});
@@ -241,6 +270,9 @@ TEST_CASE("runs of half a million bytes are split") {
   for (const Kind kind : all_kinds) {
     REQUIRE(joined(split_pretokens(kind, spaces_and_digit)) == spaces_and_digit);
   }
+  // This one cuts long runs into pieces; looking to the end of the run at each takes minutes.
+  const std::string long_run = std::string(24 * length, ' ') + "5";
+  REQUIRE(joined(split_pretokens(Kind::jais2, long_run)) == long_run);
 }
 
 TEST_CASE("names of pre-tokenizers and what they imply") {
