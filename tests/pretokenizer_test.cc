@@ -276,8 +276,8 @@ TEST_CASE("runs of half a million bytes are split") {
 }
 
 TEST_CASE("names of pre-tokenizers and what they imply") {
-  for (const char* name :
-       {"llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "midm-2.0", "lfm2", "tekken"}) {
+  for (const char* name : {"llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "midm-2.0",
+                           "lfm2", "jina-v5-nano", "tekken"}) {
     CAPTURE(name);
     const auto traits = find_pretokenizer(name);
     REQUIRE(traits.has_value());
@@ -303,6 +303,18 @@ TEST_CASE("names of pre-tokenizers and what they imply") {
   CHECK(find_pretokenizer("mellum")->kind == Kind::gpt2);
   CHECK(find_pretokenizer("minimax-m2")->kind == Kind::gpt4o);
   CHECK(find_pretokenizer("joyai-llm")->kind == Kind::deepseek_v3);
+  // Of models that make vectors.
+  for (const char* name : {"modern-bert", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de",
+                           "jina-v1-en", "jina-v2-code", "roberta-bpe"}) {
+    CAPTURE(name);
+    REQUIRE(find_pretokenizer(name).has_value());
+    CHECK(find_pretokenizer(name)->kind == Kind::gpt2);
+    CHECK_FALSE(find_pretokenizer(name)->ignore_merges);
+    CHECK_FALSE(find_pretokenizer(name)->adds_bos);
+  }
+  CHECK(find_pretokenizer("f2llmv2")->kind == Kind::qwen2);
+  CHECK(find_pretokenizer("granite-embed-multi-97m")->kind == Kind::gpt4o);
+  CHECK(find_pretokenizer("granite-embed-multi-97m")->ignore_merges);
   for (const char* name : {"minicpm5", "youtu"}) {
     CHECK(find_pretokenizer(name)->ignore_merges);
     CHECK_FALSE(find_pretokenizer(name)->adds_bos);

@@ -132,6 +132,23 @@ TEST_CASE("byte-level BPE: which BOS, and when it is added") {
   CHECK(open("llama-bpe", std::nullopt)->encode("ab", {}) == std::vector<tokenizer::Token>{11, 12});
 }
 
+TEST_CASE("byte-level BPE: which models want a separator between two texts") {
+  const auto pair = [](const std::string& pre, std::optional<bool> add_separator) {
+    Builder file;
+    begin_bpe(file);
+    file.text("pre", pre).u32("seperator_token_id", 10).boolean("add_eos_token", true);
+    if (add_separator) file.boolean("add_sep_token", *add_separator);
+    return file.tokenizer()->encode_pair("a", "b");
+  };
+  using Tokens = std::vector<tokenizer::Token>;
+  for (const char* pre : {"roberta-bpe", "jina-v1-en", "jina-v2-code"}) {
+    CHECK(pair(pre, std::nullopt) == Tokens{0, 11, 10, 1, 11});
+    CHECK(pair(pre, false) == Tokens{0, 11, 1, 11});
+  }
+  CHECK(pair("modern-bert", std::nullopt) == Tokens{0, 11, 1, 11});
+  CHECK(pair("modern-bert", true) == Tokens{0, 11, 10, 1, 11});
+}
+
 TEST_CASE("SentencePiece: defaults without types and ids, and ids that mean none") {
   Builder file;
   file.text("model", "llama").texts("tokens", {"<unk>", "<s>", "</s>", "a", "\u2581", "<0x41>"});

@@ -175,17 +175,18 @@ struct Defaults {
   std::optional<Token> eos;
   std::optional<Token> unknown;
   bool add_bos;
+  bool add_separator = false;
 };
 
 Defaults defaults_of(Vocabulary& vocabulary) {
   if (vocabulary.kind == VocabularyKind::sentencepiece) return {1, 2, 0, true};
   if (vocabulary.kind == VocabularyKind::character_level) return {{}, {}, {}, true};
-  if (vocabulary.kind == VocabularyKind::word_pieces) return {101, {}, 100, true};
+  if (vocabulary.kind == VocabularyKind::word_pieces) return {101, {}, 100, true, true};
   if (vocabulary.kind == VocabularyKind::longest_pieces) return {{}, {}, {}, false};
   if (vocabulary.kind == VocabularyKind::unigram) return {{}, 1, 2, false};
   const PretokenizerTraits traits = choose_pretokenizer(vocabulary);
   return {traits.has_bos ? std::optional<Token>(11) : std::nullopt, 11, std::nullopt,
-          traits.adds_bos};
+          traits.adds_bos, traits.adds_separator};
 }
 
 // The list of ids under a key; empty where it is missing.
@@ -205,9 +206,10 @@ std::vector<Token> load_ids(const gguf::Metadata& metadata, const std::string& k
   return ids;
 }
 
-void load_added_tokens(const gguf::Metadata& metadata, bool adds_bos, Vocabulary& vocabulary) {
+void load_added_tokens(const gguf::Metadata& metadata, const Defaults& defaults,
+                       Vocabulary& vocabulary) {
   const std::string bos_key = key_of("add_bos_token");
-  vocabulary.add_bos = metadata.find_bool(bos_key).value_or(adds_bos);
+  vocabulary.add_bos = metadata.find_bool(bos_key).value_or(defaults.add_bos);
   // Files of the first months say otherwise, but the model does not work without it.
   const bool is_gemma4 =
       vocabulary.kind == VocabularyKind::character_level || vocabulary.pre == "gemma4";
@@ -225,7 +227,8 @@ void load_added_tokens(const gguf::Metadata& metadata, bool adds_bos, Vocabulary
   const bool is_of_pieces = vocabulary.kind == VocabularyKind::word_pieces;
   const bool is_unigram = vocabulary.kind == VocabularyKind::unigram;
   vocabulary.add_eos = metadata.find_bool(key_of("add_eos_token")).value_or(is_unigram);
-  vocabulary.add_separator = metadata.find_bool(key_of("add_sep_token")).value_or(is_of_pieces);
+  vocabulary.add_separator =
+      metadata.find_bool(key_of("add_sep_token")).value_or(defaults.add_separator);
   const std::string architecture(metadata.find_string("general.architecture").value_or(""));
   const bool makes_vectors = is_of_pieces || metadata.contains(architecture + ".pooling_type");
   if (vocabulary.add_eos && !makes_vectors) {
@@ -256,7 +259,7 @@ void load_special_tokens(const gguf::Metadata& metadata, Vocabulary& vocabulary)
         text::quoted(vocabulary.tokens[static_cast<std::size_t>(*vocabulary.eos)])));
   }
   vocabulary.more_ends = load_ids(metadata, key_of("eos_token_ids"), vocabulary);  // of Ollama
-  load_added_tokens(metadata, defaults.add_bos, vocabulary);
+  load_added_tokens(metadata, defaults, vocabulary);
 }
 
 bool is_phi3(const gguf::Metadata& metadata) {

@@ -193,6 +193,7 @@ std::optional<PretokenizerTraits> find_pretokenizer(std::string_view pre) {
   using Kind = PretokenizerKind;
   static constexpr PretokenizerTraits llama3 = {Kind::llama3, true, true, true};
   static constexpr PretokenizerTraits glm = {Kind::llama3, false, false, false};
+  static constexpr PretokenizerTraits roberta = {Kind::gpt2, false, false, true, true};
   static constexpr auto plain = [](Kind kind) { return PretokenizerTraits{kind}; };
   struct Name {
     std::string_view pre;
@@ -208,6 +209,7 @@ std::optional<PretokenizerTraits> find_pretokenizer(std::string_view pre) {
       {"pixtral", llama3},
       {"midm-2.0", llama3},
       {"lfm2", llama3},
+      {"jina-v5-nano", llama3},
       {"smaug-bpe", plain(Kind::llama3)},
       {"dbrx", plain(Kind::llama3)},
       {"glm4", glm},
@@ -220,6 +222,7 @@ std::optional<PretokenizerTraits> find_pretokenizer(std::string_view pre) {
       {"grok-2", plain(Kind::qwen2)},
       {"solar-open", plain(Kind::qwen2)},
       {"kormo", plain(Kind::qwen2)},
+      {"f2llmv2", plain(Kind::qwen2)},
       {"qwen35", plain(Kind::qwen35)},
       {"gpt-2", plain(Kind::gpt2)},
       {"phi-2", plain(Kind::gpt2)},
@@ -232,11 +235,20 @@ std::optional<PretokenizerTraits> find_pretokenizer(std::string_view pre) {
       {"granite-docling", plain(Kind::gpt2)},
       {"a.x-4.0", plain(Kind::gpt2)},
       {"mellum", plain(Kind::gpt2)},
+      {"modern-bert", plain(Kind::gpt2)},
+      {"jina-es", plain(Kind::gpt2)},
+      {"jina-de", plain(Kind::gpt2)},
+      {"jina-v2-es", plain(Kind::gpt2)},
+      {"jina-v2-de", plain(Kind::gpt2)},
+      {"jina-v1-en", roberta},
+      {"jina-v2-code", roberta},
+      {"roberta-bpe", roberta},
       {"gpt-4o", plain(Kind::gpt4o)},
       {"llama4", plain(Kind::gpt4o)},
       {"kanana2", plain(Kind::gpt4o)},
       {"minimax-m2", plain(Kind::gpt4o)},
       {"talkie", plain(Kind::gpt4o)},
+      {"granite-embed-multi-97m", {Kind::gpt4o, true, false, true}},
       {"tekken", {Kind::tekken, true, true, true}},
       {"smollm", plain(Kind::smollm)},
       {"starcoder", plain(Kind::smollm)},

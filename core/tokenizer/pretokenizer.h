@@ -44,9 +44,10 @@ enum class PretokenizerKind {
 // What a value of tokenizer.ggml.pre means.
 struct PretokenizerTraits {
   PretokenizerKind kind = PretokenizerKind::fallback;
-  bool ignore_merges = false;  // a word that is a token as a whole is that token
-  bool adds_bos = false;       // unless tokenizer.ggml.add_bos_token says otherwise
-  bool has_bos = true;         // false: the family has no BOS token unless the file names one
+  bool ignore_merges = false;   // a word that is a token as a whole is that token
+  bool adds_bos = false;        // unless tokenizer.ggml.add_bos_token says otherwise
+  bool has_bos = true;          // false: the family has no BOS token unless the file names one
+  bool adds_separator = false;  // between texts, unless tokenizer.ggml.add_sep_token says otherwise
 };
 
 // Nothing when `pre` is not known.
