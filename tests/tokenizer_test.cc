@@ -808,6 +808,18 @@ TEST_CASE("where all lengths of a piece are tried, none is very long") {
   }
 }
 
+TEST_CASE("tokens that are written out are not very long, in any vocabulary") {
+  for (const TokenType type : {TokenType::control, TokenType::user_defined, TokenType::unknown}) {
+    for (Vocabulary vocabulary : {sentencepiece_vocabulary(), byte_vocabulary("llama-bpe")}) {
+      add_token(vocabulary, std::string(2 * piece_bytes_max, 'a'), TokenType::normal);
+      add_token(vocabulary, std::string(piece_bytes_max, 'b'), type);
+      CHECK_NOTHROW(make_tokenizer(vocabulary));
+      add_token(vocabulary, std::string(piece_bytes_max + 1, 'c'), type);
+      CHECK_THROWS_AS(make_tokenizer(vocabulary), ModelError);
+    }
+  }
+}
+
 TEST_CASE("the tokenizer of RWKV takes the longest tokens from the left") {
   std::mt19937 random(12);
   for (int round = 0; round < 60; ++round) {

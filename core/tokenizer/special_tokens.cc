@@ -1,6 +1,7 @@
 #include "core/tokenizer/special_tokens.h"
 
 #include <cstdint>
+#include <fmt/format.h>
 #include <functional>
 #include <map>
 #include <set>
@@ -32,6 +33,12 @@ SpecialTokens::SpecialTokens(const Vocabulary& vocabulary) {
     const bool user_defined = type == TokenType::user_defined;
     if (!user_defined && type != TokenType::control && type != TokenType::unknown) continue;
     const std::string& text = vocabulary.tokens[i];
+    if (text.size() > piece_bytes_max) {
+      throw vocabulary_error(
+          vocabulary, "tokenizer.ggml.tokens",
+          fmt::format("token {} has {} bytes; one that is found in text may have up to {}", i,
+                      text.size(), piece_bytes_max));
+    }
     const auto id = static_cast<Token>(i);
     by_text_[text] = {
         id, user_defined,

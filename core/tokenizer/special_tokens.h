@@ -25,7 +25,7 @@ struct Fragment {
 
 class SpecialTokens {
  public:
-  // `vocabulary` must be classified.
+  // `vocabulary` must be classified. Throws ModelError when a token is above piece_bytes_max.
   explicit SpecialTokens(const Vocabulary& vocabulary);
 
   // The fragments of `text` in order; those of ordinary text are not empty. With `parse_special`

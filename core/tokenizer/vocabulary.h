@@ -79,8 +79,9 @@ struct Vocabulary {
 // is no such token. Throws ModelError.
 Vocabulary load_vocabulary(const gguf::Metadata& metadata);
 
-// Of a token where tokens of all lengths are looked for at each place of a text (word_pieces,
-// longest_pieces, unigram): a byte of a text costs at most so many look-ups.
+// Of a token where tokens of all lengths are looked for at each place of a text: of any in
+// word_pieces, longest_pieces and unigram, and of those that are written out in the other kinds. A
+// byte of a text costs at most so many look-ups.
 inline constexpr std::size_t piece_bytes_max = 1024;
 
 // Throws ModelError, naming the key, when the parts do not fit together: lengths that differ, a
