@@ -4,10 +4,12 @@
 
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/cli/token_reader.h"
 #include "core/engine/engine.h"
 #include "core/gguf/gguf.h"
 #include "tests/llama_oracle.h"
@@ -118,8 +120,9 @@ TEST_CASE("experts are counted each for itself, by the tokens that they see") {
   const std::string model = folder.file("moe.gguf"), matrix = folder.file("imatrix.gguf");
   REQUIRE(shell("sluice synth tiny-qwen3moe " + model + " --quant F32").status == 0);
   write(folder.file("text"), text);
-  const Result result = shell("sluice imatrix " + model + " -f " + folder.file("text") + " -o " +
-                              matrix + " --ctx 8 --chunks 2 -q");
+  const Result result =
+      shell("sluice imatrix " + model + " -f " + folder.file("text") + " -o " + matrix +
+            " --ctx 8 --chunks 2 -q --report " + folder.file("report.json"));
   INFO(result.errors);
   REQUIRE(result.status == 0);
   const quant::Imatrix read = quant::Imatrix::read(matrix);
@@ -134,6 +137,16 @@ TEST_CASE("experts are counted each for itself, by the tokens that they see") {
     for (const float count : read.entries().at(std::string(tensor.name)).counts) visits += count;
     CHECK(visits == static_cast<float>(16 * used));
   }
+  // The plan counts the sums, which are many where there are many experts.
+  std::uint64_t sums_bytes = 0, planned = 0;
+  for (const auto& [name, entry] : read.entries()) {
+    sums_bytes += entry.sums.size() * sizeof(double);
+  }
+  const nlohmann::json report = nlohmann::json::parse(content(folder.file("report.json")));
+  for (const nlohmann::json& line : report["plan"]) {
+    if (line["name"] == "requests") planned = line["bytes"].get<std::uint64_t>();
+  }
+  CHECK(planned >= cli::TokenReader::bytes_max + sums_bytes);
 
   // Formats of less than three bits cannot do without.
   const std::string small = folder.file("small.gguf");

@@ -17,6 +17,10 @@ namespace {
 constexpr std::string_view sums_suffix = ".in_sum2";
 constexpr std::string_view counts_suffix = ".counts";
 
+bool is_left_out(std::string_view tensor) {
+  return tensor == "output.weight" || tensor == "token_embd.weight";
+}
+
 std::vector<float> values_of(const gguf::Model& file, const model::FileBytes& bytes,
                              const gguf::TensorInfo& tensor) {
   if (tensor.type != static_cast<std::uint32_t>(kernels::BlockType::f32) || tensor.file != 0) {
@@ -118,8 +122,19 @@ std::vector<float> Imatrix::importance(const std::string& name,
   return means;
 }
 
+std::uint64_t ImatrixSums::bytes_max(const gguf::Model& model) {
+  constexpr std::uint64_t name_bytes = 512;  // with the parts of the map around it
+  std::uint64_t bytes = 0;
+  for (const gguf::TensorInfo& tensor : model.tensors()) {
+    if (tensor.rank < 2 || is_left_out(tensor.name)) continue;
+    const std::uint64_t matrices = tensor.dims[2] * tensor.dims[3];
+    bytes += matrices * (tensor.dims[0] * sizeof(double) + sizeof(std::uint64_t)) + name_bytes;
+  }
+  return bytes;
+}
+
 void ImatrixSums::add(const model::MatrixInput& input) {
-  if (input.tensor == "output.weight" || input.tensor == "token_embd.weight") return;
+  if (is_left_out(input.tensor)) return;
   auto found = sums_.find(input.tensor);
   if (found == sums_.end()) {
     Sums empty;
@@ -139,21 +154,26 @@ void ImatrixSums::add(const model::MatrixInput& input) {
   sums.counts[input.matrix] += input.columns;
 }
 
+// Lets go of the sums of each tensor once they are turned, so as not to hold all of both.
 Imatrix ImatrixSums::finish(std::string dataset, std::uint32_t chunk_count,
-                            std::uint32_t chunk_size) const {
+                            std::uint32_t chunk_size) {
   std::map<std::string, ImatrixEntry> entries;
-  for (const auto& [name, sums] : sums_) {
+  while (!sums_.empty()) {
+    const auto node = sums_.extract(sums_.begin());
+    const Sums& sums = node.mapped();
     ImatrixEntry entry{sums.columns, {}, {}};
+    entry.sums.reserve(sums.squares.size());
     for (const double square : sums.squares) {
       entry.sums.push_back(static_cast<float>(square));
       if (std::isfinite(entry.sums.back())) continue;
       throw ModelError(fmt::format("inputs of tensor {} are not finite: the model is damaged",
-                                   text::quoted(name)));
+                                   text::quoted(node.key())));
     }
+    entry.counts.reserve(sums.counts.size());
     for (const std::uint64_t count : sums.counts) {
       entry.counts.push_back(static_cast<float>(count));
     }
-    entries.emplace(name, std::move(entry));
+    entries.emplace(node.key(), std::move(entry));
   }
   return {std::move(entries), std::move(dataset), chunk_count, chunk_size};
 }

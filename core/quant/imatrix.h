@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "core/gguf/gguf.h"
 #include "core/model/matrix_input.h"
 
 namespace sluice::quant {
@@ -60,10 +61,14 @@ class Imatrix {
 // run has logits of few of its tokens.
 class ImatrixSums {
  public:
+  // The most memory that the sums of a model take, or what finish() makes of them.
+  static std::uint64_t bytes_max(const gguf::Model& model);
+
   void add(const model::MatrixInput& input);
 
-  // Throws ModelError, naming the tensor, where a sum is not finite.
-  Imatrix finish(std::string dataset, std::uint32_t chunk_count, std::uint32_t chunk_size) const;
+  // Turns the sums into an importance matrix; none are left. Throws ModelError, naming the tensor,
+  // where one is not finite.
+  Imatrix finish(std::string dataset, std::uint32_t chunk_count, std::uint32_t chunk_size);
 
  private:
   struct Sums {
