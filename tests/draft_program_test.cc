@@ -1,8 +1,14 @@
 // --speculate draft: a second model in the same budget, as users meet it.
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "core/gguf/gguf.h"
+#include "core/gguf/gguf_writer.h"
+#include "core/model/file_bytes.h"
 #include "tests/catch.h"
 #include "tests/program.h"
 #include "tests/sanitized.h"
@@ -23,6 +29,55 @@ struct Models {
   Folder folder;
   std::string model = folder.file("model.gguf"), other = folder.file("other.gguf");
 };
+
+// A model with as many tokens of padding behind its vocabulary, as converters of Qwen2.5 write
+// them. Their rows are those of the first token, so that they are never the likeliest.
+void write_padded(const std::string& from, const std::string& to, std::uint64_t count) {
+  const gguf::Model model = gguf::Model::open(from);
+  const gguf::Metadata& metadata = model.metadata();
+  const auto given = metadata.require_strings("tokenizer.ggml.tokens");
+  std::vector<std::string> tokens(given.begin(), given.end());
+  std::vector<float> scores;
+  std::vector<std::int32_t> types;
+  const std::size_t before = tokens.size();
+  for (std::size_t i = 0; i < before + count; ++i) {
+    const bool is_new = i >= before;
+    if (is_new) tokens.push_back("[PAD" + std::to_string(i) + "]");
+    scores.push_back(is_new ? -1000 : metadata.require_floats("tokenizer.ggml.scores")[i]);
+    types.push_back(is_new ? 5
+                           : static_cast<std::int32_t>(
+                                 metadata.require_integers("tokenizer.ggml.token_type")[i]));
+  }
+  gguf::Writer writer;
+  for (const gguf::Metadata::Entry& entry : metadata.entries()) {
+    if (entry.key == "tokenizer.ggml.tokens") {
+      writer.add_array(entry.key, std::span<const std::string>(tokens));
+    } else if (entry.key == "tokenizer.ggml.scores") {
+      writer.add_array(entry.key, std::span<const float>(scores));
+    } else if (entry.key == "tokenizer.ggml.token_type") {
+      writer.add_array(entry.key, std::span<const std::int32_t>(types));
+    } else {
+      writer.add(entry.key, entry.value);
+    }
+  }
+  const auto is_table = [&](const gguf::TensorInfo& tensor) {
+    return tensor.name == "token_embd.weight" || tensor.name == "output.weight";
+  };
+  for (const gguf::TensorInfo& tensor : model.tensors()) {
+    std::vector<std::uint64_t> dims(tensor.dims.begin(), tensor.dims.begin() + tensor.rank);
+    if (is_table(tensor)) dims[1] += count;
+    writer.add_tensor(tensor.name, dims, tensor.type);
+  }
+  const model::FileBytes file(from);
+  writer.write(to, [&](std::size_t index, const gguf::Writer::Sink& sink) {
+    const gguf::TensorInfo& tensor = model.tensors()[index];
+    std::vector<std::byte> bytes(tensor.bytes);
+    file.read(tensor.offset, bytes);
+    sink(bytes);
+    const std::span<const std::byte> first_row(bytes.data(), tensor.bytes / tensor.dims[1]);
+    for (std::uint64_t i = 0; is_table(tensor) && i < count; ++i) sink(first_row);
+  });
+}
 
 const std::string demo = std::string(source_folder) + "/scripts/train-demo/demo.gguf";
 
@@ -106,6 +161,27 @@ TEST_CASE("a draft model is within the budget of the run") {
                              models.other + " --budget " + std::to_string(least - 2 * MiB));
   CHECK(alone.status == 0);
   CHECK(alone.errors.find("left out") != std::string::npos);
+}
+
+TEST_CASE("a draft model may have more or less padding in its vocabulary") {
+  const Models models;
+  const std::string padded = models.folder.file("padded.gguf"),
+                    report = models.folder.file("report.json");
+  write_padded(models.model, padded, 128);
+  for (const auto& [model, draft] :
+       {std::pair(models.model, padded), std::pair(padded, models.model)}) {
+    const std::string run = "sluice run " + model + " -q -n 60 --ctx 128 -p hello --temp 0";
+    const Result plain = shell(run + " --speculate off");
+    REQUIRE(plain.status == 0);
+    const Result drafted =
+        shell(run + " --speculate draft --draft " + draft + " --force --report " + report);
+    INFO(drafted.errors);
+    REQUIRE(drafted.status == 0);
+    CHECK(drafted.output == plain.output);
+    const json counts = json::parse(content(report));
+    CHECK(counts.at("drafted_tokens").get<int>() > 0);
+    CHECK(counts.at("accepted_tokens") == counts.at("drafted_tokens"));
+  }
 }
 
 TEST_CASE("a draft model that is of no use is refused by what is wrong") {

@@ -9,6 +9,8 @@
 #include "core/model/hyper_parameters.h"
 #include "core/plan/memory_plan.h"
 #include "core/text/quoted.h"
+#include "core/tokenizer/tokenizer.h"
+#include "core/tokenizer/vocabulary.h"
 
 namespace sluice::cli {
 namespace {
@@ -17,6 +19,13 @@ namespace {
 constexpr std::uint32_t usual_context = 4096;
 // A prompt is read beside steps of the other model, so its pieces are short.
 constexpr std::uint32_t prompt_columns = 64;
+
+// Whether a model has no token of this id, or one that its file lists as unused.
+bool is_padding(const engine::RunPlanner& planner, std::size_t id) {
+  if (id >= planner.tokenizer().vocabulary_size()) return true;
+  const auto types = planner.header().metadata().find_integers("tokenizer.ggml.token_type");
+  return types && (*types)[id] == static_cast<std::int64_t>(tokenizer::TokenType::unused);
+}
 
 }  // namespace
 
@@ -49,9 +58,9 @@ void DraftModel::plan_for(engine::EngineOptions& options, std::uint32_t rows) {
   options.helper = plan::helper_lines(plan);
 }
 
-void DraftModel::check_vocabulary(const tokenizer::Tokenizer& other) {
+void DraftModel::check_vocabulary(const engine::RunPlanner& helped) {
   read();
-  const tokenizer::Tokenizer& own = planner_->tokenizer();
+  const tokenizer::Tokenizer &own = planner_->tokenizer(), &other = helped.tokenizer();
   const auto name = [](const tokenizer::Tokenizer& tokenizer, tokenizer::Token token) {
     if (static_cast<std::size_t>(token) >= tokenizer.vocabulary_size()) return std::string("none");
     return text::quoted(tokenizer.piece(token, true));
@@ -61,7 +70,7 @@ void DraftModel::check_vocabulary(const tokenizer::Tokenizer& other) {
     const auto token = static_cast<tokenizer::Token>(id);
     const bool is_same = id < std::min(own.vocabulary_size(), other.vocabulary_size()) &&
                          own.piece(token, true) == other.piece(token, true);
-    if (is_same) continue;
+    if (is_same || (is_padding(*planner_, id) && is_padding(helped, id))) continue;
     throw UsageError(
         fmt::format("--draft {}: a draft model needs the vocabulary of the model, but token {} is "
                     "{} in it and {} in the model: take a smaller model of the same family",

@@ -12,7 +12,6 @@
 
 #include "core/engine/engine.h"
 #include "core/serve/drafter.h"
-#include "core/tokenizer/tokenizer.h"
 
 namespace sluice::cli {
 
@@ -29,8 +28,9 @@ class DraftModel {
   // time, and adds its lines to them.
   void plan_for(engine::EngineOptions& options, std::uint32_t rows);
 
-  // Throws UsageError naming the first token that differs from that of the other model.
-  void check_vocabulary(const tokenizer::Tokenizer& other);
+  // Throws UsageError naming the first token that differs from that of the model that it helps.
+  // Padding may differ, as it does within families: no text has it.
+  void check_vocabulary(const engine::RunPlanner& helped);
 
   // Loads the model, beside the one that it helps. Throws what Engine::open throws.
   void open(const engine::Engine& helped,

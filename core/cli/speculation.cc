@@ -82,7 +82,7 @@ void settle_draft_model(const CommonOptions& common, const engine::RunPlanner& p
                         engine::EngineOptions& options) {
   const SpeculateOptions& speculate = common.speculate;
   if (!speculate.draft_model) return;
-  speculate.draft_model->check_vocabulary(planner.tokenizer());
+  speculate.draft_model->check_vocabulary(planner);
   if (speculate.mode != "auto") return;
   // A draft model brings about so much where it brings something.
   constexpr double gain = 1.3;
