@@ -14,8 +14,8 @@ enum class CacheLevel : std::uint8_t { l1, l2 };
 
 struct Prefetch {
   // How far ahead of its reads a thread asks for weights, in bytes; whole blocks, so perhaps
-  // somewhat more. 0: not at all. Where a block is unpacked before it is multiplied, it is always
-  // the next block that is asked for, but with 0.
+  // somewhat more. 0: not at all. Where a block is unpacked before it is multiplied, the next block
+  // is asked for at any other distance.
   std::uint32_t bytes_ahead = 2048;
   CacheLevel into = CacheLevel::l1;
   // How many panels are read in turn, each a stream of its own: 1 or 4. Products of more than four

@@ -180,8 +180,8 @@ inline ScaledBlocks find_scales(const Grid& grid, const Sheet& sheet, float lowe
   return best;
 }
 
-// --- Blocks of 256 of Q2_K, Q4_K and Q5_K: x ~ d scale q - dmin min in each sub-block
-// -------------
+// --- Blocks of 256 whose sub-blocks have a scale and a minimum -----------------------------------
+// x ~ d scale q - dmin min
 
 // Codes go up to `highest`, and integers of sub-blocks up to `top`.
 struct PairRange {

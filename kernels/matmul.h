@@ -7,12 +7,12 @@
 // sum crosses a lane. An unpacked block is used for all columns.
 //
 // The float operations of one (row, column) are the same, in the same order, for any number of
-// columns, any split into row ranges and any tier:
-//   Q2_K to Q6_K, IQ, TQ    block = the sum of scale * dot over its sub-blocks, an exact integer
+// columns, any split into row ranges and any tier (kernels/quantise.h lists the formats of a form):
+//   integer scales (a256)  block = the sum of scale * dot over its sub-blocks, an exact integer
 //                          below 2^28; t = block * d; with minima, whose min_dot is exact too,
 //                          t = fma(-min_dot, dmin, t); y = fma(t, d_x, y)
-//   Q1_0 to Q8_0, IQ4_NL   y = fma(dot, d * d_x, y); with minima: y = fma(m, d_x * sum_x, y)
-//   MXFP4                  the same with doubled weights and d = 2^(e - 128)
+//   float scales (a32)     y = fma(dot, d * d_x, y); with minima: y = fma(m, d_x * sum_x, y).
+//                          MXFP4, NVFP4: with doubled weights and d half of the scale
 //   F32, F16, BF16         for each 256 columns: four partial sums by k % 4 with fma, then
 //                          y = y + ((s0 + s1) + (s2 + s3))
 #pragma once
@@ -36,8 +36,8 @@ inline constexpr std::size_t activation_tile = 16;
 // Quantised columns lie in tiles of activation_tile columns; up to half as many form one tile. A
 // tile has first block 0 of each of its columns, then block 1 of each, and so on. So a kernel that
 // multiplies a block of weights with a tile reads one piece of memory. Kernels may also read the
-// unused columns of the last tile: their scales are zero once the last column is quantised, their
-// other numbers undefined.
+// unused columns of the last tile: in a32 their scales are zero once the last column is quantised,
+// all their other numbers are undefined.
 class Activations {
  public:
   // Size in bytes of a buffer for `columns` columns of `size` elements, with all forms.

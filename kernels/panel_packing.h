@@ -4,11 +4,11 @@
 // With rows laid out as in a file, each 32-bit word of 16 rows has to be gathered and transposed
 // first. A packed panel has the same bytes in the order of the kernels, and is one stream for the
 // memory system instead of sixteen. For each block in turn it has
-//   words   [32-bit words of a block][16 rows], in file order, or for Q6_K in the order of
-//           kernels/packed_order.h; the bits of Q2_0's words are in another order too
-// Some blocks are not a whole number of words: they have odd bytes (the half float of Q3_K, Q4_0,
-// Q5_0, Q6_K, Q8_0 and IQ4_NL, the exponent of MXFP4). These blocks are packed two at a time, four
-// for MXFP4, perhaps fewer at the end, so that words stay on whole cache lines:
+//   words   [32-bit words of a block][16 rows], in file order unless the format says otherwise
+//           (packed_at and packed_word in kernels/formats/format.h)
+// Most blocks are not a whole number of words: they have odd bytes (a half float; the exponent of
+// MXFP4). These blocks are packed two at a time, four for MXFP4, perhaps fewer at the end, so that
+// words stay on whole cache lines:
 //   odd bytes  [blocks together][16 rows], then
 //   words      [blocks together][32-bit words of a block][16 rows]
 // Elements of F32, F16 and BF16 are laid out as [columns][16 rows].
