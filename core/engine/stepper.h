@@ -43,9 +43,9 @@ void require_room(const kvcache::Sequence& sequence, std::size_t length, std::si
 class Stepper {
  public:
   // Owns only the embedding tables; that of the predictor is needed where it has one of its own.
-  // `tokens` is the size of the tokenizer's vocabulary; the model
-  // may have more rows (padding), never fewer. The logits of the tokens in `suppressed`, each below
-  // `tokens`, are always minus infinity.
+  // `tokens` is the size of the tokenizer's vocabulary; the model may have more rows (padding),
+  // never fewer. The logits of the tokens in `suppressed`, each below `tokens`, are always minus
+  // infinity.
   Stepper(model::Decoder& decoder, const plan::MemoryPlan& plan,
           const kernels::KernelTable& kernels, topology::ThreadTeam& team,
           streaming::StreamedTape& tape, model::EmbeddingTable embedding,

@@ -34,8 +34,8 @@ class Compute {
  public:
   // Owns none of its arguments. `size_max` and `columns_max` are the largest `size` and `columns`
   // that multiply() will be given, and `rotated_max` the largest size of those that are rotated (0:
-  // none is). `ring_held_max` is the most segments of the tape's ring that are
-  // held at once, at least one; see streaming::TapeOptions.
+  // none is). `ring_held_max` is the most segments of the tape's ring that are held at once, at
+  // least one; see streaming::TapeOptions.
   Compute(const kernels::KernelTable& kernels, topology::ThreadTeam& team, streaming::Tape& tape,
           std::size_t size_max, std::size_t columns_max, std::size_t rotated_max,
           std::size_t ring_held_max);

@@ -42,8 +42,8 @@ struct Residual {
   float scale = 1;
   Vector stream_scale = {};                  // [1]; empty: 1
   Norm sum_norm = {}, second_sum_norm = {};  // empty: none; the second needs keeps_input
-  bool keeps_input = false;      // x as it was is needed by a later block, as Pass::kept
-  bool replaces_stream = false;  // x = block(x) instead of all that
+  bool keeps_input = false;                  // a later block needs x as it was: Pass::kept_input
+  bool replaces_stream = false;              // x = block(x) instead of all that
 };
 
 struct DecoderOptions {

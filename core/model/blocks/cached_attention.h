@@ -30,8 +30,8 @@ class CachedAttention {
   void measure(Arena& arena, const BufferShape& shape) const { place(arena, shape); }
   void bind(Arena& arena, const BufferShape& shape);
 
-  // q: [columns][H D], as the cache wants them (KvCache::hadamard). sink_q: the same, rotated for
-  // the sinks; null where the cache never moves them. out: [columns][H Dv].
+  // q: [columns][H D], after KvCache::hadamard_queries(). sink_q: the same, rotated for the sinks;
+  // null where the cache never moves them. out: [columns][H Dv].
   void run(Pass& pass, const float* q, const float* sink_q, float* out);
 
  private:
