@@ -40,6 +40,7 @@ void unite_members(Json::object_t& object, const JsonLimits& limits) {
     is_repeated[order[i]] = true;
   }
   Json::object_t united;
+  united.reserve(object.size());
   for (std::size_t i = 0; i < object.size(); ++i) {
     if (!is_repeated[i]) united.emplace_back(members[i].first, std::move(members[i].second));
   }
@@ -88,6 +89,7 @@ class JsonBuilder {
       throw JsonError(fmt::format("an object of the {} has more than {} members in its JSON",
                                   limits_.what, limits_.members_max));
     }
+    reserve_members(object, object.size() + 1);
     object.emplace_back(std::move(name), nullptr);
     return true;
   }
@@ -143,6 +145,14 @@ class JsonBuilder {
 };
 
 }  // namespace
+
+void reserve_members(Json::object_t& object, std::size_t count) {
+  if (count <= object.capacity()) return;
+  Json::object_t larger;
+  larger.reserve(std::max(count, 2 * object.size()));
+  for (auto& [name, value] : object) larger.emplace_back(name, std::move(value));
+  object = std::move(larger);
+}
 
 LimitedJson parse_limited_json(std::string_view text, const JsonLimits& limits) {
   JsonBuilder builder(text, limits);

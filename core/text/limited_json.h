@@ -35,6 +35,11 @@ struct LimitedJson {
 // last value counts, at the place of the first. Throws JsonError.
 LimitedJson parse_limited_json(std::string_view text, const JsonLimits& limits);
 
+// Makes room for so many members. An object is a vector that copies its members where it grows, as
+// their names cannot be moved; here the values are moved, since a copy of all that is nested in
+// them, once for each object around it, would take quadratic time.
+void reserve_members(nlohmann::ordered_json::object_t& object, std::size_t count);
+
 // What is wrong with a text at the byte where the parser has stopped (counted from 1; one behind
 // the end when more was expected), as the end of a sentence: "not JSON: byte 5: ' ' cannot stand
 // here".
