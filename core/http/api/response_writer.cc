@@ -34,12 +34,12 @@ class ResponseWriter final : public AnswerWriter {
     if (!completion.thought.empty()) grow(Kind::thought, completion.thought);
     if (!completion.text.empty()) grow(Kind::message, completion.text);
     end_items(completion.finish == rows::Finish::length, completion.tool_calls);
-    return json_text(response(&completion));
+    return text_of(response(&completion));
   }
 
   std::string begin() override {
-    tell("response.created", {{"response", response(nullptr)}});
-    tell("response.in_progress", {{"response", response(nullptr)}});
+    tell_response("response.created", response(nullptr));
+    tell_response("response.in_progress", response(nullptr));
     return take_events();
   }
 
@@ -59,8 +59,7 @@ class ResponseWriter final : public AnswerWriter {
   std::string end(std::span<const rows::Completion> choices) override {
     const rows::Completion& completion = choices.front();
     const bool is_cut = completion.finish == rows::Finish::length;
-    tell(is_cut ? "response.incomplete" : "response.completed",
-         {{"response", response(&completion)}});
+    tell_response(is_cut ? "response.incomplete" : "response.completed", response(&completion));
     return take_events();
   }
 
@@ -68,7 +67,7 @@ class ResponseWriter final : public AnswerWriter {
     ordered_json failed = response(nullptr);
     failed["status"] = "failed";
     failed["error"] = {{"code", "server_error"}, {"message", error.what()}};
-    tell("response.failed", {{"response", std::move(failed)}});
+    tell_response("response.failed", failed);
     return take_events();
   }
 
@@ -183,7 +182,7 @@ class ResponseWriter final : public AnswerWriter {
     }
   }
 
-  // `completion`: null while the answer is under way.
+  // Without what it repeats of its request. `completion`: null while the answer is under way.
   ordered_json response(const rows::Completion* completion) const {
     const bool is_cut = completion != nullptr && completion->finish == rows::Finish::length;
     ordered_json json = {{"id", facts_.id},
@@ -203,20 +202,45 @@ class ResponseWriter final : public AnswerWriter {
                          {"usage", nullptr}};
     if (is_cut) json["incomplete_details"] = {{"reason", "max_output_tokens"}};
     if (completion != nullptr) json["usage"] = usage_of(*completion);
-    json.update(ordered_json::parse(request_));
     return json;
   }
 
+  // What is repeated is long where there are many tools. It stays a text, as other clients wait
+  // while it is written.
+  std::string text_of(const ordered_json& response) const {
+    return with_more(json_text(response), std::string_view(request_).substr(1));
+  }
+
+  // The text of an object to which the end of another one is added: members and a brace.
+  static std::string with_more(std::string object, std::string_view end) {
+    object.back() = ',';
+    object += end;
+    return object;
+  }
+
+  ordered_json event_head(std::string_view type) {
+    return {{"type", type}, {"sequence_number", events_told_++}};
+  }
+
+  void tell_text(std::string_view type, std::string_view event) {
+    events_ += fmt::format("event: {}\n{}", type, event_of(event));
+  }
+
   void tell(std::string_view type, const ordered_json& members) {
-    ordered_json event = {{"type", type}, {"sequence_number", events_told_++}};
+    ordered_json event = event_head(type);
     event.update(members);
-    events_ += fmt::format("event: {}\n{}", type, event_of(json_text(event)));
+    tell_text(type, json_text(event));
+  }
+
+  void tell_response(std::string_view type, const ordered_json& response) {
+    tell_text(type, with_more(json_text(event_head(type)),
+                              fmt::format("\"response\":{}}}", text_of(response))));
   }
 
   std::string take_events() { return std::exchange(events_, {}); }
 
   AnswerFacts facts_;
-  std::string request_;
+  std::string request_;                         // an object that is not empty
   ordered_json items_ = ordered_json::array();  // that are done
   std::optional<Open> open_;
   bool has_message_ = false;
