@@ -76,11 +76,11 @@ class HostileSchema {
 
   Json make() {
     using Make = Json (HostileSchema::*)();
-    constexpr Make makes[] = {&HostileSchema::long_name,  &HostileSchema::many_names,
-                              &HostileSchema::items,      &HostileSchema::all_of,
-                              &HostileSchema::any_of,     &HostileSchema::one_of,
-                              &HostileSchema::references, &HostileSchema::values,
-                              &HostileSchema::pattern,    &HostileSchema::required};
+    constexpr Make makes[] = {
+        &HostileSchema::long_name,  &HostileSchema::many_names, &HostileSchema::items,
+        &HostileSchema::all_of,     &HostileSchema::any_of,     &HostileSchema::one_of,
+        &HostileSchema::references, &HostileSchema::values,     &HostileSchema::pattern,
+        &HostileSchema::required,   &HostileSchema::nested};
     return (this->*makes[random_() % std::size(makes)])();
   }
 
@@ -175,6 +175,17 @@ class HostileSchema {
     return schema;
   }
 
+  Json nested() {
+    Json schema = leaf();
+    for (std::size_t width = 1; width < size_ && width < 4096; width *= 2) {
+      schema = {{"anyOf", {schema, schema}}};
+    }
+    for (std::size_t depth = below(50); depth > 0; --depth) {
+      schema = {{"properties", {{"a", std::move(schema)}}}, {"required", {"a"}}};
+    }
+    return schema;
+  }
+
   std::mt19937_64& random_;
   std::size_t size_;
 };
@@ -232,6 +243,19 @@ TEST_CASE("forms that ended the process are compiled or refused") {
        "properties":{"next":{"$ref":"#"},"kind":{"const":"b"}}},
       {"type":"null"}]})"))
             .problem.empty());
+}
+
+TEST_CASE("a schema that is copied for each of many levels costs more than there is") {
+  Json schema = {{"type", "string"}};
+  for (int i = 0; i < 12; ++i) schema = {{"anyOf", {schema, schema}}};
+  const Json wide = schema;
+  for (int i = 0; i < 40; ++i) {
+    Json around = {{"type", "object"}, {"required", {"a"}}};
+    around["properties"]["a"] = std::move(schema);
+    schema = std::move(around);
+  }
+  CHECK(check_schema(wide).problem.empty());
+  CHECK(check_schema(schema).problem.find("too long") != std::string::npos);
 }
 
 TEST_CASE("hostile schemas of every shape and size stay within the budget") {

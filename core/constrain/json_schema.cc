@@ -129,7 +129,7 @@ class SchemaCompiler {
       throw schema_error(
           pointer, fmt::format("the schema has more than {} schemas within it", schema_parts_max));
     }
-    budget_.spend(64 + copying_steps(schema));
+    budget_.spend(64 + reading_steps(schema));
     std::string text = schema.dump(-1, ' ', false, Schema::error_handler_t::replace);
     const auto [at, is_new] = rules_.try_emplace(std::move(text), 0);
     if (is_new) {
@@ -226,7 +226,7 @@ class SchemaCompiler {
   Expression listed_value(const Schema& plain, const std::string& pointer) {
     std::vector<Expression> ways;
     for (const Schema& value : plain["enum"]) {
-      budget_.spend(64 + copying_steps(value));
+      budget_.spend(64 + reading_steps(value));
       if (!is_plainly_valid(value, plain)) continue;
       check_beside_enum(value, plain, pointer);
       check_is_exact(value, pointer);

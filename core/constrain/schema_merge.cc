@@ -277,6 +277,7 @@ void SchemaMerger::expand(const Schema& schema, const std::string& pointer, Ways
   for (const auto& item : schema.items()) {
     if (!is_plain_keyword(item.key())) continue;
     budget_.spend(copying_steps(item.value()));
+    reserve_members(own[0].get_ref<Schema::object_t&>(), own[0].size() + 1);
     own[0][item.key()] = item.value();
   }
   const HeldBytes held(budget_, json_bytes(own[0]));
@@ -385,7 +386,7 @@ bool SchemaMerger::are_apart(const Schema& written, const Schema& other) {
   if (common == 0) return true;
   if (written.contains("enum") && (other.contains("type") || other.contains("enum"))) {
     const std::size_t listed = other.contains("enum") ? other["enum"].size() : 1;
-    budget_.spend(copying_steps(written["enum"]) * (1 + listed / 8) + written["enum"].size() * 16);
+    budget_.spend(reading_steps(written["enum"]) * (1 + listed / 8) + written["enum"].size() * 16);
     return std::ranges::all_of(written["enum"], [&](const Schema& value) {
       const bool is_listed = !other.contains("enum") || has_element(other["enum"], value);
       return !is_listed || !is_plainly_valid(value, other);
