@@ -144,6 +144,26 @@ TEST_CASE("a tool is a function with a name, and its parameters are the schema o
   }
 }
 
+TEST_CASE("a long list of allowed tools takes time that grows with it") {
+  // Comparing each with each needs half a minute for this.
+  const auto list = [](char kind) {
+    std::string names;
+    for (int i = 0; i < 20000; ++i) {
+      names += fmt::format("{}{{\"name\":\"{}{}\"}}", i == 0 ? "" : ",", kind, i);
+    }
+    return names;
+  };
+  const std::string row =
+      fmt::format(R"({{"messages":[{{"role":"user","content":"x"}}],"tools":[{},{{"name":"b1"}}],)"
+                  R"("tool_choice":{{"type":"allowed_tools","mode":"auto","tools":[{}]}}}})",
+                  list('a'), list('b'));
+  const ParsedRow parsed = parse(row);
+  REQUIRE(parsed.request);
+  const auto& tools = std::get<sluice::chat::DialogueBody>(parsed.request->prompt).tools;
+  REQUIRE(tools.size() == 1);
+  CHECK(tools[0]["name"] == "b1");
+}
+
 TEST_CASE("conversations come in either form, with content in parts") {
   const std::string messages =
       R"({"messages":[{"role":"system","content":"s"},)"

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 #include <limits>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
 #include "base/number.h"
+#include "core/text/keyed_hash.h"
 #include "core/text/quoted.h"
 
 namespace sluice::rows {
@@ -169,12 +171,22 @@ const RowJson* function_name(const RowJson& tool) {
   return function.is_object() ? find_member(function, "name") : nullptr;
 }
 
-bool has_function(const RowJson& tools, const RowJson& name) {
-  return std::ranges::any_of(tools, [&](const RowJson& tool) {
-    const RowJson* own = function_name(tool);
-    return own != nullptr && *own == name;
-  });
-}
+// The names of functions, found in a time that does not grow with their number.
+class FunctionNames {
+ public:
+  explicit FunctionNames(const RowJson& tools) {
+    for (const RowJson& tool : tools) {
+      const RowJson* name = function_name(tool);
+      if (name != nullptr && name->is_string()) names_.insert(name->get_ref<const std::string&>());
+    }
+  }
+  bool contains(const RowJson& name) const {
+    return name.is_string() && names_.contains(name.get_ref<const std::string&>());
+  }
+
+ private:
+  std::unordered_set<std::string_view, text::KeyedHash> names_;
+};
 
 // Leaves the tools that {"type": "allowed_tools", ...} lists. Returns its mode.
 RowJson allow_tools(const RowJson& value, std::string_view name, RowJson& tools) {
@@ -185,10 +197,11 @@ RowJson allow_tools(const RowJson& value, std::string_view name, RowJson& tools)
   if (list == nullptr || !list->is_array()) {
     throw BadRow(fmt::format("\"{}\" needs a list of \"tools\"", name));
   }
+  const FunctionNames listed(*list);
   RowJson allowed = RowJson::array();
   for (RowJson& tool : tools) {
     const RowJson* own = function_name(tool);
-    if (own != nullptr && has_function(*list, *own)) allowed.push_back(std::move(tool));
+    if (own != nullptr && listed.contains(*own)) allowed.push_back(std::move(tool));
   }
   tools = std::move(allowed);
   return mode == nullptr ? RowJson("auto") : *mode;
@@ -203,7 +216,7 @@ void read_tool_choice(const RowJson& value, std::string_view name, Request& requ
       choice = allow_tools(value, name, tools);
     } else if (type != nullptr && *type == "function" && function_name(value) != nullptr) {
       const RowJson* called = function_name(value);
-      if (!has_function(tools, *called)) {
+      if (!FunctionNames(tools).contains(*called)) {
         throw BadRow(fmt::format("\"{}\" names a function that is not among the \"tools\"", name));
       }
       request.called_tool = text_of(*called, name);
