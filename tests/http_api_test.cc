@@ -786,6 +786,22 @@ TEST_CASE("weights that cannot be read fail requests, and the server goes on") {
         std::string::npos);
 }
 
+TEST_CASE("a grammar that turns out to be too ambiguous is a bad request") {
+  const ApiServer server;
+  std::string grammar = "root ::= r0", rules;
+  for (int i = 0; i < 300; ++i) {
+    const std::string number = std::to_string(i);
+    grammar += " | r" + number;
+    rules += "\nr" + number + " ::= [a-z]+ \"" + number + "\"";
+  }
+  const json body = {{"prompt", "a"}, {"grammar", grammar + rules}};
+  const Answer answer = server.ask("POST", "/v1/completions", body.dump());
+  INFO(answer.body);
+  CHECK(answer.status == 400);
+  CHECK(json::parse(answer.body)["error"]["type"] == "invalid_request_error");
+  CHECK(answer.body.find("too ambiguous") != std::string::npos);
+}
+
 TEST_CASE("a response has the text of the chat completion that asks for the same") {
   const ApiServer server;
   const json chat = server.post(

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <ctime>
+#include <exception>
 #include <fmt/format.h>
 #include <utility>
 #include <variant>
 
+#include "core/constrain/grammar_error.h"
 #include "core/http/api/api_error.h"
 #include "core/rows/answer_body.h"
 
@@ -26,6 +28,19 @@ AnswerFacts facts_of(const rows::RowHeader& header, const TextRequest& request,
           .created = static_cast<std::uint64_t>(std::time(nullptr)),
           .model = header.model.empty() ? host.model_name : header.model,
           .includes_usage = request.includes_usage};
+}
+
+// Of a text that was not completed. One that its own grammar has ended would end so again, and
+// there are clients that send again what has failed with status 500.
+unsigned status_of(const rows::Outcome& outcome) {
+  if (outcome.end == rows::Outcome::End::cancelled) return 503;
+  try {
+    if (outcome.cause) std::rethrow_exception(outcome.cause);
+  } catch (const constrain::GrammarError&) {
+    return 400;
+  } catch (...) {  // none of the client's business
+  }
+  return 500;
 }
 
 }  // namespace
@@ -159,8 +174,7 @@ void Generation::send_piece(std::size_t index, Piece piece) {
 void Generation::take_end(std::size_t index, rows::Outcome outcome) {
   if (has_ended_) return;
   if (outcome.end != rows::Outcome::End::completed) {
-    const bool is_cancelled = outcome.end == rows::Outcome::End::cancelled;
-    return fail(ApiError(is_cancelled ? 503 : 500, outcome.problem));
+    return fail(ApiError(status_of(outcome), outcome.problem));
   }
   Choice& choice = choices_[index];
   choice.is_done = true;
