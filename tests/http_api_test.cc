@@ -17,6 +17,7 @@
 #include "core/http/api/api.h"
 #include "core/http/api/api_error.h"
 #include "core/http/api/embeddings.h"
+#include "core/http/api/text_request.h"
 #include "core/text/base64.h"
 #include "tests/catch.h"
 #include "tests/fake_engine.h"
@@ -431,13 +432,18 @@ TEST_CASE("what is wrong with a request is said in OpenAI's form") {
        "context_length_exceeded", "", "positions"},
       {"POST", text, R"({"prompt":"a","max_tokens":500})", 400, "context_length_exceeded", "",
        "room for 298"},
-      {"POST", text, R"({"prompt":["a","b"]})", 400, "invalid_request", "prompt", "several"},
+      {"POST", text, R"({"prompt":["a",3]})", 400, "invalid_request", "prompt", "must be"},
+      {"POST", text, R"({"prompt":["a",[258]]})", 400, "invalid_request", "",
+       "prompt 1: token 258"},
+      {"POST", text, R"({"prompt":["a","b"],"wishes":3})", 400, "invalid_request", "wishes",
+       "no member"},
+      {"POST", text, R"({"prompt":["a","b"],"stream":true,"return_progress":true})", 400,
+       "invalid_request", "return_progress", "one prompt"},
       {"POST", text, R"({"prompt":"a","n":16,"max_tokens":9999,"logprobs":20})", 400,
        "invalid_request", "", "log probabilities"},
       {"POST", text, R"({"prompt":[999]})", 400, "invalid_request", "", "vocabulary"},
       {"POST", text, R"({"prompt":"a","n":99})", 400, "invalid_request", "n", "from 1 to 16"},
       {"POST", text, R"({"prompt":"a","n":0})", 400, "invalid_request", "n", "from 1 to 16"},
-      {"POST", text, R"({"prompt":[[1,2],[3]]})", 400, "invalid_request", "prompt", "several"},
       {"POST", text, R"({"prompt":"a","stop":""})", 400, "invalid_request", "stop", "empty"},
       {"POST", text, R"({"prompt":"a","logit_bias":{"9999":1}})", 400, "invalid_request",
        "logit_bias", "vocabulary"},
@@ -1190,6 +1196,92 @@ TEST_CASE("a list of one prompt in tokens is that prompt") {
   const json list = server.post("/v1/completions", R"({"prompt":[[1,2]],"seed":3,"max_tokens":9})");
   CHECK(list["choices"] == one["choices"]);
   CHECK(list["usage"] == one["usage"]);
+}
+
+TEST_CASE("each of several prompts has the choices that it has alone") {
+  const ApiServer server;
+  const json prompts = {"hello", {1, 2, 3}, std::string(120, 'a'), "hello"};
+  json body = {{"seed", 5}, {"max_tokens", 30}, {"logprobs", 1}};
+  for (const int n : {1, 2}) {
+    body["n"] = n;
+    json expected = json::array();
+    std::uint64_t read = 0, generated = 0;
+    for (const json& prompt : prompts) {
+      body["prompt"] = prompt;
+      const json alone = batch_result("/v1/completions", body);
+      read += alone["usage"]["prompt_tokens"].get<std::uint64_t>();
+      generated += alone["usage"]["completion_tokens"].get<std::uint64_t>();
+      for (json choice : alone["choices"]) {
+        choice["index"] = expected.size();
+        expected.push_back(choice);
+      }
+    }
+    body["prompt"] = prompts;
+    const json usage = {{"prompt_tokens", read},
+                        {"completion_tokens", generated},
+                        {"total_tokens", read + generated}};
+    const json whole = server.post("/v1/completions", body.dump());
+    CHECK(whole["choices"] == expected);
+    CHECK(whole["usage"] == usage);
+    const json together =
+        put_together(events_of(server.ask("POST", "/v1/completions", streamed(body).dump()).body));
+    json all;
+    all["choices"] = expected;
+    CHECK(together["choices"] == plain_choices(all));
+    CHECK(together["usage"] == usage);
+  }
+  body.erase("seed");  // then the same prompt is drawn again
+  body["prompt"] = {"hello", "hello"};
+  const json drawn = server.post("/v1/completions", body.dump())["choices"];
+  CHECK(drawn[0]["text"] != drawn[2]["text"]);
+}
+
+TEST_CASE("the texts of several prompts wait in the queue, and go with their client") {
+  ApiOptions options;
+  options.texts_max = 6;
+  ApiServer server(std::move(options));
+  const Answer many =
+      server.ask("POST", "/v1/completions", R"({"prompt":["a","b","c","d"],"n":2})");
+  CHECK(many.status == 400);
+  const json error = json::parse(many.body)["error"];
+  CHECK(error["param"] == "prompt");
+  CHECK(error["message"].get<std::string>().find("6 texts at most (--queue)") != std::string::npos);
+  server.gate.is_closed = true;
+  {
+    const std::string body = R"({"prompt":["a","b","c"],"n":2})";
+    HttpClient client(server.port);
+    client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
+                std::to_string(body.size()) + "\r\n\r\n" + body);
+    wait_for([&] { return server.service().statistics().accepted == 6; });
+    CHECK(server.ask("POST", "/v1/completions", R"({"prompt":"a"})").status == 429);
+  }
+  wait_for([&] { return server.service().statistics().cancelled == 6; });
+  server.gate.is_closed = false;
+  server.post("/v1/completions", R"({"prompt":["a","b"],"max_tokens":3})");
+  wait_for([&] { return server.allowance.used() == 0; });
+}
+
+TEST_CASE("the tasks of several prompts take their memory before there are more of them") {
+  const ByteTokenizer tokenizer;
+  TaskOptions options;
+  options.positions_max = 10'000;
+  options.defaults.tokens_max = 8000;
+  const TaskMaker maker(tokenizer, options);
+  json body = {{"prompt", json::array()},
+               {"prediction", {{"type", "content"}, {"content", std::string(8000, 'p')}}}};
+  for (int i = 0; i < 64; ++i) body["prompt"].push_back("a");
+  constexpr std::uint64_t one_max = 700'000, most = 3'000'000;  // bytes
+  std::uint64_t last = 0;
+  const TextLimits limits{.texts_max = 64, .grow = [&](std::uint64_t bytes) {
+                            CHECK(bytes > last);
+                            CHECK(bytes - last < one_max);
+                            last = bytes;
+                            if (bytes > most) throw ApiError(503, "no memory");
+                          }};
+  CHECK_THROWS_AS(read_text_request(maker, TextRoute::completions, body.dump(), 1, limits),
+                  ApiError);
+  CHECK(last > most);
+  CHECK(last < most + one_max);
 }
 
 TEST_CASE("what the server is and does can be read") {

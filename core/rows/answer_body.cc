@@ -116,18 +116,21 @@ std::string_view finish_name(const Completion& completion) {
   return completion.tool_calls.is_null() ? "stop" : "tool_calls";
 }
 
-ordered_json usage_of(std::span<const Completion> choices) {
-  std::uint64_t generated = 0, drafted = 0, accepted = 0;
+ordered_json usage_of(std::span<const Completion> choices, std::size_t prompts) {
+  std::uint64_t read = 0, truncated = 0, generated = 0, drafted = 0, accepted = 0;
   for (const Completion& completion : choices) {
     generated += completion.completion_tokens;
     drafted += completion.drafted_tokens;
     accepted += completion.accepted_tokens;
   }
-  const Completion& first = choices.front();
-  ordered_json usage = {{"prompt_tokens", first.prompt_tokens},
+  for (std::size_t i = 0; i < choices.size(); i += choices.size() / prompts) {
+    read += choices[i].prompt_tokens;
+    truncated += choices[i].truncated_tokens;
+  }
+  ordered_json usage = {{"prompt_tokens", read},
                         {"completion_tokens", generated},
-                        {"total_tokens", first.prompt_tokens + generated}};
-  if (first.truncated_tokens != 0) usage["truncated_tokens"] = first.truncated_tokens;
+                        {"total_tokens", read + generated}};
+  if (truncated != 0) usage["truncated_tokens"] = truncated;
   if (drafted != 0) {
     usage["completion_tokens_details"] = {{"accepted_prediction_tokens", accepted},
                                           {"rejected_prediction_tokens", drafted - accepted}};
@@ -145,7 +148,7 @@ std::string openai_body(Form form, const OpenAiBody& facts, std::span<const Comp
                                      [&](const Completion& completion, std::size_t index) {
                                        return openai_choice(form, completion, index);
                                      }))
-      .add("usage", usage_of(choices))
+      .add("usage", usage_of(choices, facts.prompts))
       .end();
 }
 

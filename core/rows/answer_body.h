@@ -25,9 +25,10 @@ std::string logprobs_text(Form form, const Completion& completion, std::uint32_t
 // "stop", "length" or "tool_calls".
 std::string_view finish_name(const Completion& completion);
 
-// {"prompt_tokens", "completion_tokens", "total_tokens"}; the prompt counts once for all choices.
-// With a prediction also "completion_tokens_details", which tells how much of it was right.
-nlohmann::ordered_json usage_of(std::span<const Completion> choices);
+// {"prompt_tokens", "completion_tokens", "total_tokens"}; a prompt counts once for all its choices.
+// With a prediction also "completion_tokens_details", which tells how much of it was right. Each of
+// the prompts has as many choices, one behind the other.
+nlohmann::ordered_json usage_of(std::span<const Completion> choices, std::size_t prompts = 1);
 
 // The body of an answer in the form of OpenAI's API, as a row's result holds it and as a server
 // sends it.
@@ -35,6 +36,7 @@ struct OpenAiBody {
   std::string id;
   std::uint64_t created = 0;  // seconds since 1970; 0 in results, which have no time
   std::string_view model = {};
+  std::size_t prompts = 1;  // as usage_of() has them
 };
 std::string openai_body(Form form, const OpenAiBody& facts, std::span<const Completion> choices);
 

@@ -15,6 +15,11 @@ std::uint64_t waiting_bytes(const Task& task) {
   return bytes;
 }
 
+std::uint64_t result_bytes(const Task& task) {
+  constexpr std::uint64_t text_bytes_per_token = 16, completion = 512;
+  return task.tokens_max * text_bytes_per_token + completion;
+}
+
 Task task_of_choice(const Task& first, std::uint32_t choice) {
   Task task = first;
   task.choice = choice;

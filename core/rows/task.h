@@ -67,6 +67,9 @@ struct Task : ResultSettings {
 // What a task holds until it ends, apart from what the scheduler counts for a running one.
 std::uint64_t waiting_bytes(const Task& task);
 
+// What the text of a result holds while others of the same request are waited for.
+std::uint64_t result_bytes(const Task& task);
+
 // The task for result number `choice` of a row that wants several. Each has its own seed, the first
 // that of the row.
 Task task_of_choice(const Task& first, std::uint32_t choice);

@@ -52,10 +52,9 @@ std::uint64_t settings_bytes(const Task& task) {
     const std::uint64_t entries = std::uint64_t{task.tokens_max} * (1 + *task.top_logprobs);
     bytes += entries * (2 * sizeof(sampling::TokenLogprob) + logprob_text_bytes);
   }
-  constexpr std::uint64_t text_bytes_per_token = 16, choice_bytes = 512;
   constexpr std::uint64_t prediction_bytes_per_token = 48;  // with its place in an index
   bytes += task.prediction.size() * prediction_bytes_per_token;
-  if (task.choices > 1) bytes += task.tokens_max * text_bytes_per_token + choice_bytes;
+  if (task.choices > 1) bytes += result_bytes(task);
   return bytes;
 }
 

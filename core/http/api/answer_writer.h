@@ -3,6 +3,7 @@
 // Threads: the server's alone.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -23,6 +24,7 @@ struct AnswerFacts {
   std::string id;             // "chatcmpl-..."
   std::uint64_t created = 0;  // seconds since 1970
   std::string model;
+  std::size_t prompts = 1;      // each has as many choices, one behind the other
   bool includes_usage = false;  // the pieces have "usage": null, and the last one the numbers
 };
 

@@ -367,6 +367,15 @@ Allowance::Held Api::take_memory(std::uint64_t bytes) {
   return std::move(*held);
 }
 
+// Makes what is held grow with the tasks of a request.
+TasksGrow Api::grown(const std::shared_ptr<GenerationHeld>& held) {
+  held->memory = take_memory(0);
+  return [this, held](std::uint64_t bytes) {
+    check_memory(bytes);
+    if (!held->memory.resize(bytes)) throw no_memory();
+  };
+}
+
 void Api::generate(const ExchangePointer& exchange, TextRoute route) {
   const engine::EngineFacts& facts = model().model.service->engine().facts();
   if (facts.is_encoder) throw ApiError(501, engine::no_text_of(facts.architecture));
@@ -377,17 +386,14 @@ void Api::generate(const ExchangePointer& exchange, TextRoute route) {
   const auto group = static_cast<std::uint32_t>(key_of(exchange->request().head));
   aside(Lane::texts, exchange, [=, this, number = ++numbers_] {
     const auto request = std::make_shared<TextRequest>(
-        read_text_request(*maker, route, exchange->request().body, number));
-    request->task.drafts_group = group;
-    if (request->task.choices > options_.texts_max) {
-      throw ApiError(400,
-                     fmt::format("\"n\" is {}, but this server takes {} texts at most (--queue)",
-                                 request->task.choices, options_.texts_max));
-    }
+        read_text_request(*maker, route, exchange->request().body, number,
+                          {.texts_max = options_.texts_max, .grow = grown(held)}));
+    for (rows::Task& task : request->tasks) task.drafts_group = group;
     exchange->request().drop_body();
+    held->memory = {};  // which may have come out of the reserve
     held->memory = take_memory(request->bytes());
     return [this, exchange, asked, held, request] {
-      const std::uint32_t choices = request->task.choices;
+      const std::size_t choices = request->choices();
       if (choices > 1) held->more_places = take_places(choices - 1);
       const auto generation = std::make_shared<Generation>(
           model().host, exchange, std::move(*request), asked, std::move(*held));
@@ -432,13 +438,8 @@ void Api::answer_vectors(const ExchangePointer& exchange, ReadVectors read) {
   held->places = take_places(std::min(embeddings_together, options_.texts_max));
   aside(Lane::texts, exchange,
         [this, exchange, maker, read = std::move(read), held, number = ++numbers_] {
-          held->memory = take_memory(0);
-          const auto grow = [&](std::uint64_t bytes) {
-            check_memory(bytes);
-            if (!held->memory.resize(bytes)) throw no_memory();
-          };
           const auto request = std::make_shared<EmbeddingRequest>(
-              read(*maker, exchange->request().body, number, grow));
+              read(*maker, exchange->request().body, number, grown(held)));
           exchange->request().drop_body();
           held->memory = {};  // which may have come out of the reserve
           held->memory = take_memory(request->bytes());

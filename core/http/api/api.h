@@ -89,6 +89,7 @@ class Api final : public Handler {
   Allowance::Held take_places(std::size_t count);
   void check_memory(std::uint64_t bytes) const;  // throws where no request could take so much
   Allowance::Held take_memory(std::uint64_t bytes);
+  TasksGrow grown(const std::shared_ptr<GenerationHeld>& held);
 
   void generate(const ExchangePointer& exchange, TextRoute route);
   void embed(const ExchangePointer& exchange);

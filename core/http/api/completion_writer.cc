@@ -79,7 +79,8 @@ class CompletionWriter final : public AnswerWriter {
   explicit CompletionWriter(AnswerFacts facts) : facts_(std::move(facts)) {}
 
   std::string whole(std::span<const rows::Completion> choices) override {
-    return rows::openai_body(facts_.form, {facts_.id, facts_.created, facts_.model}, choices);
+    return rows::openai_body(facts_.form, {facts_.id, facts_.created, facts_.model, facts_.prompts},
+                             choices);
   }
   std::string begin() override { return {}; }
   std::string progress(const rows::PromptProgress& prompt, double seconds) override {
@@ -89,7 +90,7 @@ class CompletionWriter final : public AnswerWriter {
   std::string end(std::span<const rows::Completion> choices) override {
     std::string events;
     if (facts_.includes_usage) {
-      events = event_of(usage_piece_json(facts_, rows::usage_of(choices)));
+      events = event_of(usage_piece_json(facts_, rows::usage_of(choices, facts_.prompts)));
     }
     return events + event_of("[DONE]");
   }

@@ -43,13 +43,8 @@ struct EmbeddingRequest {
   std::uint64_t bytes() const;  // what it holds until it is answered
 };
 
-// Called with the bytes of all tasks that were made so far, before more are made: each text of a
-// request for scores has the query too, so the tasks can be a thousand times as large as the body.
-// What it throws ends the reading.
-using TasksGrow = std::function<void(std::uint64_t bytes)>;
-
-// Throws ApiError, which names the input, and what `grow` throws.
-// `numbers`: of a vector.
+// Throws ApiError, which names the input, and what `grow` throws: each text of a request for scores
+// has the query too. `numbers`: of a vector.
 EmbeddingRequest read_embedding_request(const rows::TaskMaker& maker, rows::Pooling pooling,
                                         std::size_t numbers, std::string_view body,
                                         std::uint64_t number, const TasksGrow& grow);

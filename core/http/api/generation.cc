@@ -19,14 +19,16 @@ std::string unique_part(const std::string& request_id) {
   return request_id.substr(request_id.find('_') + 1);
 }
 
-AnswerFacts facts_of(const rows::RowHeader& header, const TextRequest& request,
+AnswerFacts facts_of(const std::vector<rows::Task>& tasks, const TextRequest& request,
                      const GenerationHost& host, const std::string& request_id) {
+  const rows::RowHeader& header = tasks.front().header;
   const bool is_chat = header.form == rows::Form::chat;
   const char* kind = !request.echo.empty() ? "resp_" : is_chat ? "chatcmpl-" : "cmpl-";
   return {.form = header.form,
           .id = kind + unique_part(request_id),
           .created = static_cast<std::uint64_t>(std::time(nullptr)),
           .model = header.model.empty() ? host.model_name : header.model,
+          .prompts = tasks.size(),
           .includes_usage = request.includes_usage};
 }
 
@@ -50,26 +52,29 @@ Generation::Generation(GenerationHost& host, std::shared_ptr<Exchange> exchange,
     : host_(host),
       exchange_(std::move(exchange)),
       asked_(asked),
-      task_(std::move(request.task)),
+      tasks_(std::move(request.tasks)),
       streams_(request.streams),
       returns_progress_(request.returns_progress),
-      facts_(facts_of(task_.header, request, host, exchange_->request().id)),
+      facts_(facts_of(tasks_, request, host, exchange_->request().id)),
       writer_(request.echo.empty() ? completion_writer(facts_)
                                    : response_writer(facts_, std::move(request.echo))),
-      prompt_tokens_(task_.prompt.size()),
-      held_(std::move(held)) {}
+      choices_(tasks_.size() * tasks_.front().choices),
+      held_(std::move(held)) {
+  for (const rows::Task& task : tasks_) prompt_tokens_ += task.prompt.size();
+}
 
 double Generation::seconds() const {
   return std::chrono::duration<double>(Clock::now() - asked_).count();
 }
 
 void Generation::start() {
-  choices_.resize(task_.choices);
-  task_.answer_id = unique_part(exchange_->request().id);
+  for (rows::Task& task : tasks_) task.answer_id = unique_part(exchange_->request().id);
+  const std::size_t of_each = choices_.size() / tasks_.size();
   for (std::size_t i = 0; i < choices_.size(); ++i) {
-    if (streams_ && task_.make_reader) choices_[i].reader.emplace(task_.make_reader());
+    const rows::Task& task = tasks_[i / of_each];
+    if (streams_ && task.make_reader) choices_[i].reader.emplace(task.make_reader());
     const auto accepted = host_.service.submit(
-        rows::task_of_choice(task_, static_cast<std::uint32_t>(i)), events_for(i));
+        rows::task_of_choice(task, static_cast<std::uint32_t>(i % of_each)), events_for(i));
     if (const auto* id = std::get_if<std::uint64_t>(&accepted)) {
       choices_[i].task_id = *id;
       continue;
@@ -80,7 +85,7 @@ void Generation::start() {
     }
     throw ApiError(503, "the server takes no more requests: it is stopping");
   }
-  task_.prompt = {};  // each of the tasks has its own
+  for (rows::Task& task : tasks_) task.prompt = {};  // each text has its own
   exchange_->on_gone([self = shared_from_this()] { self->cancel(); });
   if (!streams_) return;
   exchange_->begin_stream(fields());
@@ -137,7 +142,7 @@ std::string Generation::logprobs_of(std::vector<sampling::TokenLogprob> logprobs
   if (logprobs.empty()) return {};
   rows::Completion completion;
   completion.logprobs = std::move(logprobs);
-  return rows::logprobs_text(facts_.form, completion, task_.top_logprobs.value_or(0),
+  return rows::logprobs_text(facts_.form, completion, tasks_.front().top_logprobs.value_or(0),
                              host_.service.engine().tokenizer(), text_offset);
 }
 
@@ -188,8 +193,9 @@ void Generation::take_end(std::size_t index, rows::Outcome outcome) {
 
 // Tells the client what it should know of its prompt.
 std::vector<Field> Generation::fields() const {
-  if (task_.warning.empty()) return {};
-  return {{"X-Sluice-Warning", task_.warning}};
+  const std::string& warning = tasks_.front().warning;
+  if (warning.empty()) return {};
+  return {{"X-Sluice-Warning", warning}};
 }
 
 // The last piece of a choice: what was held back, the calls, and why it ended.
@@ -227,7 +233,7 @@ void Generation::end_whole() {
     self->held_ = {};  // what is left is the connection's to hold
     self->exchange_->respond(std::move(*response));
   };
-  if (!task_.top_logprobs) return respond(std::make_shared<Response>(whole()));
+  if (!tasks_.front().top_logprobs) return respond(std::make_shared<Response>(whole()));
   host_.aside([self = shared_from_this(), respond]() -> Then {
     const auto response = std::make_shared<Response>(self->whole());
     return [respond, response] { respond(response); };

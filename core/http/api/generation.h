@@ -97,12 +97,12 @@ class Generation : public std::enable_shared_from_this<Generation> {
   GenerationHost& host_;
   std::shared_ptr<Exchange> exchange_;
   Clock::time_point asked_;
-  rows::Task task_;
+  std::vector<rows::Task> tasks_;  // one for each prompt
   bool streams_;
   bool returns_progress_;
   AnswerFacts facts_;
   std::unique_ptr<AnswerWriter> writer_;
-  std::uint64_t prompt_tokens_;
+  std::uint64_t prompt_tokens_ = 0;
   std::vector<Choice> choices_;
   std::atomic<std::uint64_t> tokens_{0};
   std::optional<double> first_token_s_;

@@ -1,5 +1,7 @@
 #include "core/http/api/text_request.h"
 
+#include <algorithm>
+#include <fmt/format.h>
 #include <string>
 #include <utility>
 
@@ -42,6 +44,15 @@ void take_stream_settings(TextRoute route, RowJson& body, TextRequest& request) 
   body.erase("return_progress");
 }
 
+// The prompts of a list with several, which are taken out; nothing where there is no such list.
+std::vector<RowJson> take_prompts(TextRoute route, RowJson& body) {
+  const auto at = body.find("prompt");
+  if (route != TextRoute::completions || at == body.end() || !at->is_array()) return {};
+  auto& list = at->get_ref<RowJson::array_t&>();
+  if (list.size() < 2 || !(list[0].is_string() || list[0].is_array())) return {};
+  return std::move(list);
+}
+
 [[noreturn]] void refuse(TextRoute route, std::string reason, std::string_view code = {}) {
   const bool is_of_client = code != rows::cannot_run;
   if (is_of_client && route == TextRoute::responses) reason = with_own_names(std::move(reason));
@@ -51,15 +62,56 @@ void take_stream_settings(TextRoute route, RowJson& body, TextRequest& request) 
 }  // namespace
 
 std::uint64_t TextRequest::bytes() const {
-  return task.choices * rows::waiting_bytes(task) + echo.size();
+  std::uint64_t bytes = echo.size();
+  for (const rows::Task& task : tasks) {
+    bytes += task.choices * rows::waiting_bytes(task);
+    // The results of a prompt wait for those of the others, as choices do for each other.
+    if (tasks.size() > 1 && task.choices == 1) bytes += rows::result_bytes(task);
+  }
+  return bytes;
 }
 
+namespace {
+
+// Makes a task of a body that has one prompt, and adds it.
+void add_task(const rows::TaskMaker& maker, TextRoute route, RowJson body, std::uint64_t row,
+              std::size_t prompts, TextRequest& request) {
+  const rows::Form form =
+      route == TextRoute::completions ? rows::Form::completions : rows::Form::chat;
+  rows::ParsedRow parsed = rows::read_body(std::move(body), form, row, maker.options().defaults);
+  if (!parsed.request) refuse(route, parsed.reason);
+  auto made = maker.make(std::move(parsed), row);
+  if (const auto* refused = std::get_if<rows::RefusedRow>(&made)) {
+    const bool is_of_prompt = prompts > 1 && refused->code != rows::model_not_found;
+    refuse(route,
+           is_of_prompt ? fmt::format("prompt {}: {}", request.tasks.size(), refused->reason)
+                        : refused->reason,
+           refused->code);
+  }
+  request.tasks.push_back(std::move(std::get<rows::Task>(made)));
+  request.tasks.back().priority = rows::Priority::interactive;
+}
+
+void check_count(std::size_t prompts, std::uint32_t choices, std::size_t texts_max) {
+  if (prompts * choices <= texts_max) return;
+  const std::string asked = prompts == 1
+                                ? fmt::format("\"n\" is {}", choices)
+                                : fmt::format("\"prompt\" asks for {} texts", prompts * choices);
+  throw ApiError(
+      400, fmt::format("{}, but this server takes {} texts at most (--queue)", asked, texts_max));
+}
+
+}  // namespace
+
+// A prompt that names no seed is drawn apart from the others: each has a number of its own.
 TextRequest read_text_request(const rows::TaskMaker& maker, TextRoute route, std::string_view body,
-                              std::uint64_t number) {
+                              std::uint64_t number, const TextLimits& limits) {
+  constexpr unsigned number_bits = 40;
   TextRequest request;
-  rows::ParsedRow parsed;
+  RowJson json;
+  std::vector<RowJson> prompts;
   try {
-    RowJson json = rows::parse_row_object(body);
+    json = rows::parse_row_object(body);
     take_stream_settings(route, json, request);
     if (route == TextRoute::responses) {
       request.echo = echo_of(json).dump();
@@ -67,19 +119,22 @@ TextRequest read_text_request(const rows::TaskMaker& maker, TextRoute route, std
       json =
           chat_body_of(std::move(json), dialogue && dialogue->knows_variable("reasoning_effort"));
     }
-    const rows::Form form =
-        route == TextRoute::completions ? rows::Form::completions : rows::Form::chat;
-    parsed = rows::read_body(std::move(json), form, number, maker.options().defaults);
+    prompts = take_prompts(route, json);
+    if (!prompts.empty() && request.returns_progress) {
+      throw rows::BadRow("\"return_progress\" is for one prompt");
+    }
   } catch (const rows::BadRow& bad) {
     refuse(route, bad.what());
   }
-  if (!parsed.request) refuse(route, parsed.reason);
-  auto made = maker.make(std::move(parsed), number);
-  if (const auto* refused = std::get_if<rows::RefusedRow>(&made)) {
-    refuse(route, refused->reason, refused->code);
+  const std::size_t count = std::max<std::size_t>(prompts.size(), 1);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!prompts.empty()) json["prompt"] = std::move(prompts[i]);
+    const bool is_last = i + 1 == count;
+    add_task(maker, route, is_last ? std::move(json) : json,
+             number + (std::uint64_t{i} << number_bits), count, request);
+    check_count(count, request.tasks.back().choices, limits.texts_max);
+    limits.grow(request.bytes());
   }
-  request.task = std::move(std::get<rows::Task>(made));
-  request.task.priority = rows::Priority::interactive;
   return request;
 }
 

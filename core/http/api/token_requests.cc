@@ -41,7 +41,7 @@ std::string tokenize_answer(const rows::TaskMaker& maker, const tokenizer::Token
     std::vector<Token> tokens;
     bool wants_pieces = false;
     if (rows::find_member(json, "messages") != nullptr) {
-      tokens = read_text_request(maker, TextRoute::chat, body, number).task.prompt;
+      tokens = read_text_request(maker, TextRoute::chat, body, number).tasks.front().prompt;
     } else {
       rows::check_members(json, {"content", "add_special", "parse_special", "with_pieces"});
       tokens = tokens_of_text(tokenizer, json);
