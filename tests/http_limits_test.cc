@@ -270,6 +270,22 @@ TEST_CASE("a client that does not read is cut off, and the others go on") {
   running.on_thread([&] { CHECK(running.server->counts().cut_off == 1); });
 }
 
+TEST_CASE("a long event cuts nobody off") {
+  ServerLimits limits = quick_limits();
+  limits.output_bytes_max = 100'000;
+  Running running(limits);
+  HttpClient client(running.port, 4096);
+  client.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto exchange = running.handler.wait_for_kept();
+  running.on_thread([&] {  // the client has had no time to read
+    exchange->begin_stream();
+    exchange->send(std::string(8'000'000, 'x'));
+    exchange->send("end");
+    exchange->end_stream();
+  });
+  CHECK(client.read_answer().body == std::string(8'000'000, 'x') + "end");
+}
+
 TEST_CASE("connections and bodies beyond the limits are refused, and room comes back") {
   ServerLimits limits = quick_limits();
   limits.connections_max = 3;

@@ -283,6 +283,7 @@ void Connection::begin_exchange(Request request) {
   enter(Phase::answer);
   has_answered_ = has_ended_ = is_stream_ = false;
   status_ = 0;
+  longest_ = 0;
   exchange_ = std::make_shared<LiveExchange>(*this, std::move(request));
 }
 
@@ -352,8 +353,9 @@ void Connection::begin_stream(std::vector<Field> fields, std::string_view type) 
 
 void Connection::send(std::string_view bytes) {
   if (!is_stream_ || has_ended_ || bytes.empty()) return;
-  // What waits already is what the client has not read; how long one event is, is not its fault.
-  if (outbox_.waiting_bytes() > server_.limits.output_bytes_max) return cut_off();
+  // What waits is what the client has not read; how long one event is, is not its fault.
+  if (outbox_.waiting_bytes() > server_.limits.output_bytes_max + longest_) return cut_off();
+  longest_ = std::max(longest_, bytes.size());
   std::string text = is_chunked_ ? fmt::format("{:x}\r\n", bytes.size()) : std::string();
   text += bytes;
   if (is_chunked_) text += "\r\n";

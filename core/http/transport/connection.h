@@ -89,6 +89,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Outbox outbox_;
   unsigned status_ = 0;
   bool is_stream_ = false;
+  std::size_t longest_ = 0;    // piece of a stream so far
   bool has_comments_ = false;  // of a stream
   bool is_chunked_ = false;
   bool has_answered_ = false;  // respond() or begin_stream() was called

@@ -34,7 +34,8 @@ struct ServerLimits {
   // Of the head of a request, and of all that is not its body: the head of a chunk, the trailers.
   std::size_t head_bytes_max = std::size_t{16} << 10;
   std::size_t connections_max = 128;
-  std::size_t output_bytes_max = std::size_t{256} << 10;  // that wait for a client, of a stream
+  // That wait for a client, of a stream, besides the longest piece of it.
+  std::size_t output_bytes_max = std::size_t{256} << 10;
   std::chrono::milliseconds head_time{
       15'000};  // from the first byte of a request to its last field
   std::chrono::milliseconds idle_time{75'000};  // between requests
