@@ -294,13 +294,30 @@ TEST_CASE("connections and bodies beyond the limits are refused, and room comes 
   SECTION("connections") {
     std::vector<std::unique_ptr<HttpClient>> clients;
     for (int i = 0; i < 3; ++i) clients.push_back(std::make_unique<HttpClient>(running.port));
-    for (const auto& client : clients) CHECK(client->ask("POST", "/echo", "x").status == 200);
+    for (const auto& client : clients) client->send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+    wait_for([&] {
+      const std::lock_guard lock(running.handler.mutex);
+      return running.handler.kept.size() == 3;
+    });
     HttpClient one_too_many(running.port);
     CHECK(one_too_many.read_answer().status == 503);
     CHECK(one_too_many.is_ended());
     clients.pop_back();
     wait_for([&] { return running.connections == 2; });
     CHECK(HttpClient(running.port).ask("POST", "/echo", "x").status == 200);
+  }
+  SECTION("connections that are idle") {
+    std::vector<std::unique_ptr<HttpClient>> clients;
+    for (int i = 0; i < 3; ++i) clients.push_back(std::make_unique<HttpClient>(running.port));
+    clients[1]->send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+    const auto exchange = running.handler.wait_for_kept();
+    for (const std::size_t i : {2U, 0U}) CHECK(clients[i]->ask("POST", "/echo", "x").status == 200);
+    HttpClient another(running.port);
+    CHECK(another.ask("POST", "/echo", "x").status == 200);
+    CHECK(clients[2]->is_ended());  // it was idle for longest
+    CHECK(clients[0]->ask("POST", "/echo", "x").status == 200);
+    running.on_thread([&] { exchange->respond({.body = "{}"}); });
+    CHECK(clients[1]->read_answer().status == 200);
   }
   SECTION("bodies") {
     const std::string body(100'000, 'x');

@@ -440,6 +440,11 @@ void Connection::look_at_answer(Clock::time_point now) {
   }
 }
 
+std::optional<Connection::Clock::time_point> Connection::idle_since() const {
+  if (phase_ != Phase::idle || is_closed()) return std::nullopt;
+  return phase_began_;
+}
+
 void Connection::wind_down() {
   if (phase_ == Phase::idle) return close();
   closes_after_ = true;

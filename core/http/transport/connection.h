@@ -8,6 +8,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void wind_down();  // no further request
   void close();      // at once; the present request is given up
   bool is_closed() const { return !socket_.is_open(); }
+  // Since when nothing has come of a request; nothing: it has one, or answers one.
+  std::optional<Clock::time_point> idle_since() const;
 
  private:
   class LiveExchange;

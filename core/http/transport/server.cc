@@ -158,6 +158,7 @@ class Server::Impl {
   void welcome(base::Descriptor accepted, const Listener& listener) {
     ++state_.counts.accepted;
     if (connections_.size() >= state_.limits.connections_max) forget_closed();
+    if (connections_.size() >= state_.limits.connections_max) close_idle();
     auto held = state_.allowance.take(connection_bytes(state_.limits));
     if (connections_.size() >= state_.limits.connections_max || !held) {
       return turn_away(accepted.number());
@@ -217,6 +218,16 @@ class Server::Impl {
     if (!state_.is_stopping) return;
     forget_closed();
     if (connections_.empty() || Clock::now() >= deadline_) io_.stop();
+  }
+
+  // The one that has been idle for longest, if there is one: its client can connect again.
+  void close_idle() {
+    const auto oldest = std::ranges::min_element(connections_, {}, [](const auto& connection) {
+      return connection->idle_since().value_or(Clock::time_point::max());
+    });
+    if (oldest == connections_.end() || !(*oldest)->idle_since()) return;
+    (*oldest)->close();
+    forget_closed();
   }
 
   void close_all() {

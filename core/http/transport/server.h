@@ -4,7 +4,8 @@
 // Whatever a client does is bounded in bytes and in time. What is held for it comes out of an
 // Allowance, and a client for which nothing is left is refused (503) or, in the middle of an
 // answer, cut off. While a body comes, or an answer waits to be sent, bytes have to keep to a least
-// rate; a stream that is read too slowly is cut off once `output_bytes_max` bytes wait. A
+// rate; a stream that is read too slowly is cut off once `output_bytes_max` bytes wait. Of as many
+// connections as there may be, the one that has been idle for longest gives way to a new one. A
 // connection has one request at a time; what a client sends ahead waits in its socket.
 //
 // Threads: run() is the server's thread, on which the handler is called and every Exchange is used.
