@@ -20,6 +20,7 @@
 #include "core/http/api/api_error.h"
 #include "core/http/jobs/jobs_api.h"
 #include "core/http/jobs/multipart.h"
+#include "core/text/limited_json.h"
 #include "tests/catch.h"
 #include "tests/fake_engine.h"
 #include "tests/random_seed.h"
@@ -598,27 +599,59 @@ TEST_CASE("records that are none are left aside, whatever is in them") {
   CHECK(files[0].id == "good");
 }
 
+namespace {
+
+std::uint64_t records_bytes(const BatchStore& batches) {
+  std::uint64_t bytes = 0;
+  for (const BatchJson& batch : batches.list()) bytes += sluice::json_bytes(batch);
+  return bytes;
+}
+
+const nlohmann::ordered_json batch_body = {
+    {"input_file_id", "f"}, {"endpoint", "/v1/completions"}, {"completion_window", "24h"}};
+
+}  // namespace
+
 TEST_CASE("a new batch is taken however many have ended") {
   const TemporaryFolder folder;
+  std::uint64_t held = 0;
   const auto write = [&](std::size_t number, const std::string& status) {
-    std::ofstream(folder.path() / ("b" + std::to_string(number) + ".json"))
-        << R"({"id": "b)" << number << R"(", "status": ")" << status
-        << R"(", "input_file_id": "f", "created_at": )" << number << "}";
+    const nlohmann::ordered_json record = {{"id", "b" + std::to_string(number)},
+                                           {"status", status},
+                                           {"input_file_id", "f"},
+                                           {"created_at", number},
+                                           {"metadata", std::string(20'000, 'm')}};
+    std::ofstream(folder.path() / ("b" + std::to_string(number) + ".json")) << record.dump();
+    held += sluice::json_bytes(record);
   };
-  write(1, "in_progress");
-  for (std::size_t i = 2; i <= BatchStore::batches_max; ++i) write(i, "completed");
+  std::size_t newest = 1;
+  write(newest, "in_progress");
+  while (held < BatchStore::records_bytes_max) write(++newest, "completed");
   BatchStore batches(folder.path());
-  const nlohmann::ordered_json body = {
-      {"input_file_id", "f"}, {"endpoint", "/v1/completions"}, {"completion_window", "24h"}};
-  for (const std::string oldest : {"b2", "b3"}) {
-    CHECK(batches.find(oldest));
-    const std::string id = batches.create(body, "model").at("id");
-    CHECK(batches.find(id));
-    CHECK_FALSE(batches.find(oldest));
-    CHECK_FALSE(std::filesystem::exists(folder.path() / (oldest + ".json")));
-  }
+  const std::string id = batches.create(batch_body, "model").at("id");
+  CHECK(batches.find(id));
   CHECK(batches.find("b1"));  // it has not ended
-  CHECK(BatchStore(folder.path()).not_ended().size() == 3);
+  CHECK_FALSE(batches.find("b2"));
+  CHECK_FALSE(std::filesystem::exists(folder.path() / "b2.json"));
+  CHECK(batches.find("b" + std::to_string(newest)));
+  CHECK(records_bytes(batches) <= BatchStore::records_bytes_max);
+  CHECK(BatchStore(folder.path()).not_ended().size() == 2);
+}
+
+TEST_CASE("batches that have not ended hold so much memory and no more") {
+  const TemporaryFolder folder;
+  BatchStore batches(folder.path());
+  nlohmann::ordered_json body = batch_body;
+  for (int i = 0; i < 16; ++i) {
+    body["metadata"][std::string(500, 'k') + std::to_string(i)] = std::string(512, 'm');
+  }
+  unsigned status = 200;
+  for (int i = 0; i < 1000 && status == 200; ++i) {
+    status = status_of([&] { batches.create(body, "model"); });
+  }
+  CHECK(status == 507);
+  CHECK(records_bytes(batches) <= BatchStore::records_bytes_max);
+  CHECK(records_bytes(batches) > BatchStore::records_bytes_max / 2);
 }
 
 TEST_CASE("two servers do not share a folder") {

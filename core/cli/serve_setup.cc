@@ -15,6 +15,7 @@
 #include "core/cli/speculation.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
+#include "core/http/jobs/batch_store.h"
 
 namespace sluice::cli {
 namespace {
@@ -44,7 +45,9 @@ void plan_requests(const ServeOptions& options, const engine::RunPlanner& planne
   constexpr std::uint64_t threads = 3 * (std::uint64_t{512} << 10);  // their stacks
   const rows::TaskMaker maker(planner.tokenizer(),
                               task_options(options, planner.header().metadata()));
-  preparation.working_bytes = threads +
+  const std::uint64_t batches =
+      data_folder(options).empty() ? 0 : http::BatchStore::memory_bytes_max;
+  preparation.working_bytes = threads + batches +
                               2 * serve::rows_bytes(preparation.service.scheduler, positions) +
                               // A request and a row of a batch may be read at the same time.
                               2 * maker.work_bytes(rows::request_bytes_max);

@@ -132,7 +132,7 @@ BatchJson BatchStore::create(const ordered_json& body, const std::string& model)
   batch["model"] = model;
   const base::MutexLock lock(mutex_);
   try {
-    while (batches_.size() >= batches_max) forget_oldest();
+    make_room(json_bytes(batch));
     write(batch);
   } catch (const std::system_error& error) {
     throw storage_error(error);
@@ -140,20 +140,21 @@ BatchJson BatchStore::create(const ordered_json& body, const std::string& model)
   return batches_[batch["id"]] = batch;
 }
 
-// Of those that have ended.
-void BatchStore::forget_oldest() {
-  const std::vector<std::string> all = ids(true);
-  auto oldest = batches_.end();
-  for (auto id = all.begin(); id != all.end() && oldest == batches_.end(); ++id) {
-    if (const auto batch = batches_.find(*id); is_final(batch->second)) oldest = batch;
+// Forgets batches that have ended, the oldest first, until so many bytes more may be held.
+void BatchStore::make_room(std::uint64_t bytes) {
+  for (const auto& [id, batch] : batches_) bytes += json_bytes(batch);
+  if (bytes <= records_bytes_max) return;
+  for (const std::string& id : ids(true)) {
+    const auto oldest = batches_.find(id);
+    if (!is_final(oldest->second)) continue;
+    bytes -= json_bytes(oldest->second);
+    files::remove_file(folder_ / (id + ".json"), system_);
+    batches_.erase(oldest);
+    if (bytes <= records_bytes_max) return;
   }
-  if (oldest == batches_.end()) {
-    throw ApiError(507, fmt::format("the server has {} batches that have not ended, which is the "
-                                    "most: cancel some",
-                                    batches_.size()));
-  }
-  files::remove_file(folder_ / (oldest->first + ".json"), system_);
-  batches_.erase(oldest);
+  throw ApiError(507, fmt::format("the server has {} batches that have not ended, which is the "
+                                  "most: cancel some",
+                                  batches_.size()));
 }
 
 std::optional<BatchJson> BatchStore::find(std::string_view id) const {

@@ -35,9 +35,12 @@ BatchJson batch_errors(std::string_view code, const std::string& message);
 
 class BatchStore {
  public:
-  // That are known at a time. One more makes the store forget the one that has ended and was made
-  // first; the files of its results stay.
-  static constexpr std::size_t batches_max = 10'000;
+  // Of the records that are known at a time (json_bytes()): about 1,000 batches, or 200 with all
+  // the metadata that they may have. One more makes the store forget those that have ended and were
+  // made first; the files of their results stay.
+  static constexpr std::uint64_t records_bytes_max = std::uint64_t{4} << 20;
+  // The memory that they take, with what lies between them. Measured, rounded up.
+  static constexpr std::uint64_t memory_bytes_max = 3 * records_bytes_max;
 
   // Makes the folder, and reads the batches that are there; what is no record of one is left aside.
   // Throws std::system_error.
@@ -72,7 +75,7 @@ class BatchStore {
  private:
   std::vector<std::string> ids(bool is_ascending) const SLUICE_REQUIRES(mutex_);
   void write(const BatchJson& batch) const;
-  void forget_oldest() SLUICE_REQUIRES(mutex_);
+  void make_room(std::uint64_t bytes) SLUICE_REQUIRES(mutex_);
 
   std::filesystem::path folder_;
   files::SystemCalls& system_;
