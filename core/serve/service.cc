@@ -288,12 +288,11 @@ void Service::check_step() {
 
 void Service::take_orders() {
   if (!has_orders_) return;
-  is_asked_ = false;
   Tasks dropped;
   std::vector<std::pair<std::uint64_t, std::string>> cancelled;
   {
     const base::MutexLock lock(mutex_);
-    has_orders_ = false;
+    has_orders_ = is_asked_ = false;  // together, so that no question falls between them
     dropped.swap(dropped_);
     cancelled.swap(cancelled_);
     if (cancels_all_) {
