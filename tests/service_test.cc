@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <future>
 #include <memory>
@@ -297,8 +298,17 @@ TEST_CASE("a failure of the engine ends all tasks as failed") {
     const Task task = maker.task(body_of("abc", 20, 1));
     Gate gate;
     running.on_token = [&](const Task&) { gate.pass(); };
-    accepted(service.submit(task, running.events()));
-    accepted(service.submit(task, waiting.events()));
+    std::atomic<int> told_in_handler = 0;
+    const auto looking = [&](Collector& collector) {
+      Events events = collector.events();
+      events.on_done = [&, tell = events.on_done](const Task& ended, const Outcome& outcome) {
+        if (std::current_exception()) ++told_in_handler;
+        tell(ended, outcome);
+      };
+      return events;
+    };
+    accepted(service.submit(task, looking(running)));
+    accepted(service.submit(task, looking(waiting)));
     gate.wait_for_arrival();
     is_broken = true;
     gate.open();
@@ -309,6 +319,7 @@ TEST_CASE("a failure of the engine ends all tasks as failed") {
     CHECK(service.drain(Clock::now() + std::chrono::hours(1)));  // waits until it has failed
     CHECK(service.state() == Service::State::failed);
     CHECK(service.statistics().failed == 2);
+    CHECK(told_in_handler == 0);
   }
 }
 

@@ -154,25 +154,28 @@ Service::Statistics Service::statistics() const {
   return statistics;
 }
 
-// What arrives here concerns the engine, and no single task: all fail.
+// What is caught here concerns the engine, and no single task: all fail.
 void Service::run() {
-  State end = State::stopped;
+  std::string problem;
   std::exception_ptr failure;
   try {
     open();
     serve();
   } catch (const GivenUp&) {  // while the engine was opened
   } catch (const std::exception& error) {
-    end = State::failed;
     failure = std::current_exception();
-    fail_all(rows::problem_of(error));
+    problem = rows::problem_of(error);
   } catch (...) {
-    end = State::failed;
     failure = std::current_exception();
-    fail_all("the engine has failed");
+    problem = "the engine has failed";
+  }
+  // Not within a handler: this calls others, and what is thrown there must not end the process.
+  try {
+    if (failure) fail_all(problem);
+  } catch (...) {  // no memory to tell them; whoever waits for the service learns of `failure`
   }
   base::MutexLock lock(mutex_);
-  state_ = end;
+  state_ = failure ? State::failed : State::stopped;
   failure_ = failure;
   changed_.notify_all();
   while (!is_unwanted_) changed_.wait(lock);
