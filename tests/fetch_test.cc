@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <map>
 #include <mutex>
 #include <random>
@@ -277,7 +278,7 @@ TEST_CASE("a redirect leads to https and to http alone, and to this machine from
 }
 
 TEST_CASE("what a HEAD does not tell, the first byte tells") {
-  for (const Fault refusal : {Fault::error_403, Fault::error_404, Fault::error_501}) {
+  for (const Fault refusal : {Fault::error_403, Fault::error_404, Fault::error_501, Fault::empty}) {
     for (const Fault other : {Fault::none, Fault::whole}) {
       SmallHub hub(
           [&](const HubRequest& request) { return request.method == "HEAD" ? refusal : other; });
@@ -648,6 +649,19 @@ TEST_CASE("a server without ranges is served too") {
   const std::string text = random_bytes(17'000'000, 3);
   hub.put("m.gguf", text);
   CHECK(content(pull("hf:o/r/m.gguf")) == text);
+}
+
+TEST_CASE("a server without ranges that gives another size than it states is told as one") {
+  SmallHub hub(
+      [](const HubRequest& request) { return request.is_download() ? Fault::whole : Fault::none; });
+  const Caches caches(hub);
+  hub.put("m.gguf", "GGUF and more");
+  for (const std::uint64_t stated : {5, 500}) {
+    hub.state_size_of("m.gguf", stated);
+    CHECK_THAT(failure("hf:o/r/m.gguf"),
+               Contains(fmt::format("states {} bytes, and gives 13", stated)));
+    CHECK(paths_below(caches.folder.path(), ".incomplete").empty());
+  }
 }
 
 TEST_CASE("a link that has expired is asked for again, while an answer still comes by it") {

@@ -43,6 +43,7 @@ enum class Fault {
   error_501,
   whole,
   no_hub,  // any page of the web
+  empty,   // status 200, and nothing
   endless_redirect
 };
 
@@ -201,6 +202,7 @@ class SmallHub {
     if (fault == Fault::error_429) {
       return send_answer(connection, "429 Slow", "Retry-After: 0\r\n", "too many");
     }
+    if (fault == Fault::empty) return send_answer(connection, "200 OK", "", "");
     if (fault == Fault::no_hub) return send_answer(connection, "200 OK", "", "<html>Hello</html>");
     if (fault == Fault::endless_redirect) {
       return send_answer(connection, "302 Found", "Location: " + request.path + "\r\n", "");

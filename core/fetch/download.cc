@@ -262,20 +262,33 @@ void read_whole(Web& web, const RemoteFile& remote, PartialFile& partial,
     request.url = remote.url;
     request.token = remote.token;
     request.headers = {"Accept-Encoding: identity"};
+    bool is_too_long = false;
     request.on_body = [&](std::span<const std::byte> bytes) {
-      if (remote.bytes && partial.bytes() + bytes.size() > *remote.bytes) return false;
-      partial.append(bytes);
-      return true;
+      is_too_long = remote.bytes && partial.bytes() + bytes.size() > *remote.bytes;
+      if (!is_too_long) partial.append(bytes);
+      return !is_too_long;
     };
     const std::unique_ptr<Transfer> transfer = web.start(std::move(request));
     while (!transfer->is_done()) {
       web.poll();
       on_bytes(0);
     }
-    const Answer& answer = transfer->answer();
-    const bool is_good = answer.problem.empty() && answer.status == 200;
-    if (is_good && (!remote.bytes || partial.bytes() == *remote.bytes)) return;
-    if (!is_good && !is_passing(answer)) throw_answer(remote.name, answer);
+    Answer answer = transfer->answer();
+    const std::optional<std::uint64_t> given = answer.content_length();
+    const bool is_there = answer.status == 200;
+    if (is_there && remote.bytes &&
+        (is_too_long || given.value_or(*remote.bytes) != *remote.bytes)) {
+      partial.clear();
+      throw Error(ExitCode::io,
+                  fmt::format("{}: its server states {} bytes, and gives {}; nothing was kept: try "
+                              "again later, or take another URL",
+                              remote.name, *remote.bytes, given ? std::to_string(*given) : "more"));
+    }
+    if (is_there && answer.problem.empty()) {
+      if (!remote.bytes || partial.bytes() == *remote.bytes) return;
+      answer.problem = "the answer was cut";
+    }
+    if (!is_passing(answer)) throw_answer(remote.name, answer);
     web.wait(web.pause_before(attempts, answer, remote.name));
   }
 }

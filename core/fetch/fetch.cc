@@ -229,19 +229,21 @@ fs::path pull_from_ollama(Web& web, const Reference& reference, const OnProgress
       reference.text));
 }
 
-// Some servers know no HEAD, and a signed URL may allow GET alone: then the first byte's answer
-// tells the same.
+// Some servers know no HEAD, or answer it with a length of nothing, and a signed URL may allow GET
+// alone: then the first byte's answer tells the same.
 RemoteFile describe_url(Web& web, const std::string& url) {
   Request request;
   request.url = url;
   request.is_head = true;
   request.headers = {"Accept-Encoding: identity"};
   Answer answer = web.ask(request);
-  if (answer.status >= 400) {
+  if (answer.status >= 400 || answer.content_length() == std::uint64_t{0}) {
     request.is_head = false;
     request.is_headers_only = true;
     request.range = ByteRange{0, 1};
-    answer = web.ask(request);
+    Answer first_byte = web.ask(request);
+    const bool is_empty = answer.status < 400 && first_byte.status == 416;
+    if (!is_empty) answer = std::move(first_byte);
   }
   RemoteFile remote;
   remote.name = shown_url(url);
