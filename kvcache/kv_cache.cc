@@ -301,12 +301,14 @@ void KvCache::truncate(Sequence& sequence, std::uint32_t length) {
   check_reachable(sequence, length);
   const std::uint32_t kept_pages = pages_until(length);
   const bool has_part = length % page_positions != 0;
+  const auto keeps_sinks_only = [&](std::size_t g) {
+    return kept_pages <= groups_[g].layout.window.sink_pages();
+  };
   // How many pages of a group's table stay.
   const auto kept_of = [&](std::size_t g) {
     const Sequence::Table& table = sequence.tables_[g];
-    const bool keeps_sinks_only = kept_pages <= groups_[g].layout.window.sink_pages();
     return std::min<std::size_t>(table.pages.size(),
-                                 keeps_sinks_only ? kept_pages : kept_pages - table.dropped);
+                                 keeps_sinks_only(g) ? kept_pages : kept_pages - table.dropped);
   };
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const std::vector<std::uint32_t>& pages = sequence.tables_[g].pages;
@@ -324,7 +326,8 @@ void KvCache::truncate(Sequence& sequence, std::uint32_t length) {
     for (const std::size_t kept = kept_of(g); table.pages.size() > kept; table.pages.pop_back()) {
       pool.give_back(table.pages.back());
     }
-    if (table.pages.size() <= groups_[g].layout.window.sink_pages()) table.dropped = 0;
+    // Elsewhere pages stay dropped, also if no page behind them is left: a chunk begins there.
+    if (keeps_sinks_only(g)) table.dropped = 0;
     // The page that is written next must not be shared.
     if (has_part && pool.is_shared(table.pages.back())) {
       const std::uint32_t shared = table.pages.back();

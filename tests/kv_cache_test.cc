@@ -402,6 +402,34 @@ TEST_CASE("with a window memory is constant for ever") {
   }
 }
 
+// The token behind such a border sees no page before it but the sinks.
+TEST_CASE("a sequence goes back to the border of a chunk within what it has set aside") {
+  struct Case {
+    LayerShape layer;
+    Window window;
+  };
+  for (const Case& c : {Case{{1, 8, 8, 64, 0, false, true}, {}}, {{1, 8, 8, 0}, {33, 32}}}) {
+    CacheConfig config = config_of(ElementType::int8, 512, c.window);
+    config.layers = {c.layer};
+    KvCache cache(config, table());
+    Rng rng(77);
+    Tracked tracked = start(cache);
+    const std::size_t most = kvcache::sequence_pages(kvcache::layer_groups(config)[0].window, 512);
+    for (const std::uint32_t border : {64u, 128u, 320u}) {
+      while (tracked.tokens.size() < border + 5) step(cache, tracked, random_tokens(1, rng));
+      tracked.sequence.truncate(border);
+      tracked.tokens.resize(border);
+      INFO("window " << c.window.positions << ", border " << border);
+      cache.prepare(tracked.sequence, 1);
+      CHECK(cache.pages_in_use() <= most);
+      cache.abandon(tracked.sequence);
+      const auto outputs = step(cache, tracked, random_tokens(3, rng));
+      const std::vector<float> expected = alone(config, tracked.tokens);
+      CHECK(difference(outputs.back().data(), expected.data(), expected.size()).value_or("") == "");
+    }
+  }
+}
+
 TEST_CASE("bytes are those of the numbers: at most four a row beyond the elements of int8") {
   for (const std::uint32_t positions : {32u, 64u, 1024u}) {
     for (const ElementType type : all_types) {
