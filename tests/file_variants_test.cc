@@ -633,6 +633,7 @@ TEST_CASE("files that would give a wrong text are refused, by what is wrong") {
       {"tiny-gemma4", "'blk.0.attn_v.weight' is missing, and keys of",
        both(set("gemma4.attention.value_length_swa", U{32}),
             [](Content& content) { content.remove("blk.0.attn_v.weight"); })},
+      {"tiny-qwen35", "attn_q.weight' has a gate of", set("qwen35.attention.value_length", U{24})},
       {"tiny-qwen35", "'qwen35.nextn_predict_layers': makes block 4",
        set("qwen35.nextn_predict_layers", U{1})},
       {"tiny-qwen35", "'qwen35.nextn_predict_layers': makes block 4",

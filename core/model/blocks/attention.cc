@@ -90,6 +90,12 @@ void Attention::declare_gate(const LayerTensors& tensors) {
 
 // Rows of a fused projection are those of Q, K and V, one below the other.
 void Attention::declare_projections(const LayerTensors& tensors) {
+  if (has_gate_beside_queries() && spec_.heads.key_dim != spec_.heads.value_dim) {
+    throw tensors.error("attn_q.weight",
+                        fmt::format("has a gate of {} elements beside each query, but what comes "
+                                    "out of a head has {}",
+                                    spec_.heads.key_dim, spec_.heads.value_dim));
+  }
   const std::size_t e = spec_.embedding, k = k_size(), v = v_size();
   const std::size_t q = has_gate_beside_queries() ? 2 * q_size() : q_size();
   if (tensors.has("attn_qkv.weight") && owns_keys()) {
