@@ -166,7 +166,8 @@ void SparseIndex::choose(Pass& pass, std::size_t c, std::size_t member) const {
   see(complete * block, end);
 }
 
-// Sums over lanes in a fixed order, so that all machines choose alike.
+// Sums over lanes in a fixed order, so that all machines choose alike. NaN counts as 0, because
+// scores are compared.
 float SparseIndex::score(const float* queries, const float* key) const {
   constexpr std::size_t lanes = 16;
   float sum = 0;
@@ -179,7 +180,7 @@ float SparseIndex::score(const float* queries, const float* key) const {
     for (; i < spec_.dim; ++i) parts[0] += queries[i] * key[i];
     float product = 0;
     for (const float part : parts) product += part;
-    sum += std::max(product, 0.0f);
+    sum += std::max(0.0f, product);
   }
   return sum;
 }
