@@ -6,15 +6,20 @@
 #include <atomic>
 #include <cmath>
 #include <condition_variable>
+#include <cstdio>
 #include <fstream>
 #include <mutex>
 #include <new>
 #include <random>
 #include <string>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <vector>
 
 #include "streaming/choose_reader.h"
 #include "tests/catch.h"
+#include "tests/sanitized.h"
 #include "tests/temporary_folder.h"
 
 namespace {
@@ -24,6 +29,7 @@ using sluice::engine::MemoryPolicy;
 using sluice::engine::MemorySigns;
 using sluice::engine::MemorySource;
 using sluice::streaming::StreamedTape;
+using sluice::test::is_sanitized;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -242,6 +248,9 @@ class FakeMemory final : public MemorySource {
     has_looked_.wait(lock, [this, seen = looks_] { return looks_ >= seen + 2; });
   }
 
+  // The same where no thread looks.
+  void set_unseen_usable(std::uint64_t bytes) { usable_bytes_ = bytes; }
+
   std::atomic<bool> have_signs_failed = false;
 
  private:
@@ -275,6 +284,10 @@ struct Bench {
     plan.tape = tape->plan();
     plan.lines = {{"everything else", others_bytes, sluice::plan::Kind::anon},
                   {"pinned weights", plan.tape.pinned_bytes, sluice::plan::Kind::anon}};
+    start_guard();
+  }
+
+  void start_guard() {
     guard.emplace(plan, *tape, memory, [this](const std::string& line) { log.push_back(line); });
   }
 
@@ -356,4 +369,52 @@ TEST_CASE("with no memory left everything is streamed, and nothing breaks") {
   CHECK(bench.tape->pinned_bytes() == 0);
   bench.step([](std::size_t) {});
   CHECK(bench.tape->pinned_bytes() == 0);
+}
+
+namespace {
+
+// The system counts no threads of root.
+bool may_start_no_thread() {
+  constexpr uid_t nobody = 65534;
+  const rlimit none{0, 0};
+  return ::setrlimit(RLIMIT_NPROC, &none) == 0 && (::getuid() != 0 || ::setuid(nobody) == 0);
+}
+
+// What is wrong of a guard that gets no thread; empty: nothing.
+std::string fault_without_thread(Bench& bench) {
+  bench.start_guard();
+  if (bench.log.size() != 1 || bench.log[0].find("no thread can be started") == std::string::npos) {
+    return "it does not say that it has no thread";
+  }
+  bench.memory.have_signs_failed = true;
+  bench.memory.set_unseen_usable(others_bytes + 60 * MiB);
+  bench.guard->between_steps();
+  if (bench.tape->pinned_bytes() > 60 * MiB) return "it does not look between steps";
+  return bench.log.size() == 2 ? "" : "it does not tell of a change";
+}
+
+}  // namespace
+
+TEST_CASE("without a thread it says so and looks between steps, which no look lets fail") {
+  if (is_sanitized) SLUICE_SKIP("sanitizers have threads of their own, and follow no fork");
+  Bench bench;
+  bench.tape->load();
+  bench.guard.reset();  // a fork would leave its thread behind
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    if (!may_start_no_thread()) ::_exit(2);
+    std::string fault = "it lets a step fail";
+    try {
+      fault = fault_without_thread(bench);
+    } catch (...) {
+    }
+    std::fputs(fault.c_str(), stderr);
+    ::_exit(fault.empty() ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 2) SLUICE_SKIP("the number of threads cannot be limited here");
+  CHECK(WEXITSTATUS(status) == 0);
 }

@@ -56,7 +56,8 @@ MemoryGuard::MemoryGuard(const plan::MemoryPlan& plan, streaming::StreamedTape& 
       told_bytes_(plan.tape.pinned_bytes) {
   try {
     thread_ = base::Thread([this] { watch(); });
-  } catch (const std::system_error&) {  // the number of processes is limited
+  } catch (const std::system_error& error) {
+    if (log_) log_(fmt::format("memory is watched between steps only: {}", error.what()));
   }
 }
 
@@ -68,11 +69,15 @@ MemoryGuard::~MemoryGuard() {
 
 void MemoryGuard::watch() {
   while (!is_ending_) {
-    try {
-      look(source_.now());
-    } catch (...) {  // the last catch of this thread: what is not known now, the next look may find
-    }
+    try_look(source_.now());
     source_.wait(policy_.next_look());
+  }
+}
+
+void MemoryGuard::try_look(Clock::time_point now) {
+  try {
+    look(now);
+  } catch (...) {  // what is not known now, the next look may find
   }
 }
 
@@ -98,7 +103,7 @@ void MemoryGuard::limit_tape() {
 }
 
 void MemoryGuard::between_steps(Clock::time_point now) {
-  if (!thread_.joinable()) look(now);
+  if (!thread_.joinable()) try_look(now);
   if (now < next_log_ || !log_) return;
   const std::uint64_t pinned = tape_.pinned_bytes_allowed();
   if (pinned == told_bytes_) return;

@@ -70,7 +70,7 @@ class MemoryGuard {
   static constexpr std::chrono::seconds log_period{1};
 
   // Owns none of its arguments; `tape` and `source` must outlive the guard. Starts the thread. If
-  // the system cannot start one, between_steps() does its work.
+  // the system cannot start one, between_steps() does its work, and the log says so.
   MemoryGuard(const plan::MemoryPlan& plan, streaming::StreamedTape& tape, MemorySource& source,
               Log log);
   ~MemoryGuard();
@@ -83,6 +83,7 @@ class MemoryGuard {
 
  private:
   void watch();
+  void try_look(Clock::time_point now);
   void look(Clock::time_point now);
   void limit_tape();
 
