@@ -11,170 +11,19 @@
 #include "core/engine/cached_text.h"
 #include "core/engine/memory_guard.h"
 #include "core/engine/model_key.h"
-#include "core/engine/rehearsal.h"
+#include "core/engine/preparation.h"
 #include "core/engine/stepper.h"
-#include "core/engine/thread_timing.h"
 #include "core/error.h"
-#include "core/gguf/gguf.h"
 #include "core/model/decoder.h"
 #include "core/model/weights.h"
-#include "core/plan/planned_model.h"
-#include "core/sampling/sampler.h"
 #include "kernels/kernel_table.h"
 #include "kvcache/kv_cache.h"
-#include "streaming/data_extents.h"
 #include "topology/thread_team.h"
 
 namespace sluice::engine {
 namespace {
 
 using tokenizer::Token;
-
-topology::CpuList choose_cpus(const EngineOptions& options) {
-  const topology::Machine machine = topology::read_machine();
-  unsigned threads = options.threads;
-  if (threads == 0 && options.planned_threads != 0) {
-    threads = std::min(options.planned_threads, static_cast<unsigned>(machine.allowed_cpus.size()));
-  }
-  try {
-    return choose_timed_threads(machine, threads, options.budget_bytes).cpus;
-  } catch (const std::invalid_argument& e) {
-    throw UsageError(e.what());
-  }
-}
-
-// `cpus` are those that choose_cpus() found here.
-std::size_t planned_threads(const EngineOptions& options, const topology::CpuList& cpus) {
-  return options.planned_threads != 0 ? options.planned_threads : cpus.size();
-}
-
-}  // namespace
-
-// A model whose header and tokenizer are loaded, and what the process holds with them.
-struct OpenedModel {
-  OpenedModel(const std::filesystem::path& path, const gguf::ParseOptions& options)
-      : model(gguf::Model::open(path, options)) {
-    watch.header_loaded();
-    tokenizer = tokenizer::Tokenizer::from_metadata(model.metadata());
-    baseline = watch.finish();
-  }
-
-  std::vector<std::filesystem::path> files() const {
-    std::vector<std::filesystem::path> paths;
-    for (const gguf::ModelFile& file : model.files()) paths.push_back(file.path);
-    return paths;
-  }
-
-  plan::BaselineWatch watch;
-  gguf::Model model;
-  std::unique_ptr<tokenizer::Tokenizer> tokenizer;
-  plan::Baseline baseline;
-};
-
-namespace {
-
-static_assert(plan::sampling_bytes_per_token == sampling::SamplerScratch::bytes_per_token);
-
-// A plan, and the reader for which it was made.
-struct Preparation {
-  Preparation(const OpenedModel& opened, const EngineOptions& options, std::size_t threads) {
-    plan::Request request{options, static_cast<unsigned>(threads)};
-    planned = plan::plan_model(opened.model, opened.baseline, request);
-    reader = streaming::choose_reader(options.io, opened.files());
-    // The reader may differ from the one asked for, or read in larger units than usual.
-    const bool maps_files = reader.reader->maps_files();
-    if (maps_files == planned.plan.tape.is_in_page_cache &&
-        reader.reader->alignment() == request.alignment) {
-      return;
-    }
-    request.io = maps_files ? streaming::Io::mmap : streaming::Io::pread;
-    request.alignment = reader.reader->alignment();
-    planned = plan::plan_model(opened.model, opened.baseline, request);
-  }
-
-  plan::PlannedModel planned;
-  streaming::ReaderChoice reader;
-};
-
-// Whether the files have all bytes of the segments; a file with only a header does not.
-bool has_all(std::span<const streaming::ReaderFile> files,
-             const std::vector<streaming::Segment>& segments) {
-  return std::ranges::all_of(segments, [&](const streaming::Segment& segment) {
-    return segment.offset + segment.bytes <= files[segment.file].bytes;
-  });
-}
-
-// A planned run, ready to be rehearsed.
-class RehearsedRun {
- public:
-  // `opened` outlives the run.
-  RehearsedRun(const OpenedModel& opened, const EngineOptions& options)
-      : has_holes_(std::ranges::any_of(
-            opened.model.files(),
-            [](const gguf::ModelFile& file) { return streaming::is_mostly_hole(file.path); })),
-        machine_(topology::read_machine()),
-        cpus_(choose_cpus(options)),
-        team_(cpus_),
-        prepared_(opened, options, planned_threads(options, cpus_)),
-        pin_(cpus_.front()) {
-    if (!plan().fits()) throw plan::budget_error(plan());
-  }
-
-  const plan::MemoryPlan& plan() const { return prepared_.planned.plan; }
-  // engine::share_of_time() of the threads of the run.
-  double share_of_time() const { return engine::share_of_time(machine_, cpus_.size()); }
-
-  // Whether steps of more than so many tokens read hardly more weights.
-  bool needs_most_experts(std::size_t tokens) const {
-    return std::ranges::all_of(
-        prepared_.planned.layout->expert_groups(),
-        [&](const streaming::ExpertGroup& group) { return group.share_needed(tokens) > 0.9; });
-  }
-
-  bool has_weights() const {
-    const std::span<const streaming::ReaderFile> files = prepared_.reader.reader->files();
-    return has_all(files, prepared_.planned.layout->segments()) && !has_holes_;
-  }
-
-  // Call this only once.
-  Rehearsal rehearsal(bool reads_disk, std::optional<double> hit_rate = {}) {
-    return {prepared_.planned,
-            kernels::kernel_table(),
-            team_,
-            reads_disk ? std::move(prepared_.reader.reader) : nullptr,
-            dram_buffer_bytes(machine_),
-            hit_rate};
-  }
-
- private:
-  bool has_holes_;
-  topology::Machine machine_;
-  topology::CpuList cpus_;
-  topology::ThreadTeam team_;
-  Preparation prepared_;
-  topology::ScopedPin pin_;
-};
-
-DecodeWork decode_work(const plan::PlannedModel& planned) {
-  const streaming::TapePlan& tape = planned.plan.tape;
-  const std::uint32_t tokens = planned.plan.cache.sequences;
-  const model::WeightLayout& layout = *planned.layout;
-  DecodeWork work;
-  work.hot_bytes = layout.active_bytes(tokens);
-  work.streamed_bytes = tape.streamed_bytes_per_step;
-  work.hot_expert_bytes = layout.active_expert_bytes(tokens);
-  work.streamed_expert_bytes = tape.streamed_expert_bytes_per_step;
-  std::uint64_t reads = 0;
-  for (const streaming::ExpertGroup& group : layout.expert_groups()) {
-    for (std::size_t turn = group.first_turn; turn < group.end_turn(); ++turn) {
-      work.expert_bytes += layout.segments()[turn].bytes;
-      ++reads;
-    }
-  }
-  if (reads != 0) work.expert_read_bytes = work.expert_bytes / reads;
-  work.macs = layout.active_weights();
-  return work;
-}
 
 class CachedSequence final : public Sequence {
  public:
@@ -593,69 +442,6 @@ std::unique_ptr<Engine> Engine::open(const std::filesystem::path& model,
 std::unique_ptr<Engine> Engine::open(RunPlanner planner, const EngineOptions& options) {
   planner.opened_->baseline = plan::with_growth(planner.opened_->baseline);
   return std::make_unique<LoadedEngine>(std::move(planner.opened_), options);
-}
-
-RunPlanner::RunPlanner(const std::filesystem::path& model, const gguf::ParseOptions& options)
-    : opened_(std::make_unique<OpenedModel>(model, options)) {}
-
-RunPlanner::~RunPlanner() = default;
-RunPlanner::RunPlanner(RunPlanner&& other) noexcept = default;
-RunPlanner& RunPlanner::operator=(RunPlanner&& other) noexcept = default;
-
-const gguf::Model& RunPlanner::header() const {
-  return opened_->model;
-}
-
-const tokenizer::Tokenizer& RunPlanner::tokenizer() const {
-  return *opened_->tokenizer;
-}
-
-PlannedRun RunPlanner::plan(const EngineOptions& options) const {
-  const topology::CpuList cpus = choose_cpus(options);
-  const Preparation prepared(*opened_, options, planned_threads(options, cpus));
-  return {prepared.planned.plan, decode_work(prepared.planned), cpus};
-}
-
-StepTime RunPlanner::rehearse_step(const EngineOptions& options,
-                                   std::optional<double> expert_hit_rate,
-                                   ReadsDisk reads_disk) const {
-  RehearsedRun run(*opened_, options);
-  const bool has_read = reads_disk == ReadsDisk::yes && run.has_weights();
-  Rehearsal rehearsal = run.rehearsal(has_read, expert_hit_rate);
-  constexpr auto duration = std::chrono::milliseconds(900);
-  std::vector<RehearsedStep> steps =
-      rehearsal.steps_beside_memory(run.plan().cache.sequences, measuring_time(duration));
-  for (RehearsedStep& step : steps) step.dram_bytes_per_s *= run.share_of_time();
-  std::ranges::sort(steps, {}, &RehearsedStep::seconds);
-  return {steps[steps.size() / 2].seconds, steps, has_read};
-}
-
-std::vector<StepPoint> RunPlanner::rehearse_steps(const EngineOptions& options,
-                                                  std::uint64_t tokens_max) const {
-  constexpr std::size_t times = 4;
-  constexpr auto duration = std::chrono::milliseconds(50);
-  RehearsedRun run(*opened_, options);
-  Rehearsal rehearsal = run.rehearsal(false);
-  const std::uint64_t most =
-      std::max<std::uint64_t>(1, std::min({tokens_max, std::uint64_t{run.plan().chunk},
-                                           std::uint64_t{run.plan().cache.positions}}));
-  std::vector<StepPoint> points;
-  for (std::size_t tokens = 1; tokens <= most; tokens *= times) {
-    // The best of both: a slow moment of the machine would bend the curve.
-    double seconds = rehearsal.step_seconds(1, tokens, duration).front();
-    seconds = std::min(seconds, rehearsal.step_seconds(1, tokens, duration).front());
-    points.push_back({static_cast<double>(tokens), seconds});
-    // From here on, time grows in proportion to tokens. With experts it may do so before that, as
-    // long as each token needs others.
-    const bool is_in_proportion =
-        points.size() > 1 && seconds > 0.9 * times * points[points.size() - 2].seconds;
-    if (is_in_proportion && run.needs_most_experts(tokens)) break;
-  }
-  return points;
-}
-
-PlannedRun plan_run(const std::filesystem::path& model, const EngineOptions& options) {
-  return RunPlanner(model).plan(options);
 }
 
 }  // namespace sluice::engine

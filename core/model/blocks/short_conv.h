@@ -39,16 +39,16 @@ class ShortConv final : public Block {
   float* place(Arena& arena, const BufferShape& shape) const {
     return arena.floats(shape.columns * 3 * spec_.embedding);
   }
+  std::array<FedPart, 1> fed_parts() const {
+    const std::size_t e = spec_.embedding;
+    return {FedPart{projected_ + 2 * e, 3 * e, e}};
+  }
 
   ShortConvSpec spec_;
   std::size_t cache_layer_;
   Matrix in_;   // [3 E][E]: B, C, X
   Matrix out_;  // [E][E]
   CausalConvolution convolution_;
-  std::array<FedPart, 1> fed_parts() const {
-    const std::size_t e = spec_.embedding;
-    return {FedPart{projected_ + 2 * e, 3 * e, e}};
-  }
   float* projected_ = nullptr;  // [columns][B, C, X]
   float* fed_ = nullptr;        // [kept columns][fed_floats()]
 };
