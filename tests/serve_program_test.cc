@@ -127,6 +127,16 @@ TEST_CASE("a server works with the least budget that its plan names, and with ha
               4, "the least that works");
 }
 
+TEST_CASE("the experts that the texts of a server take are traced") {
+  const Folder folder;
+  const std::string model = folder.file("model.gguf"), trace = folder.file("trace");
+  REQUIRE(shell("sluice synth tiny-qwen3moe " + model).status == 0);
+  Serving server(folder, model, {"--trace-experts", trace});
+  post(server.port, "/v1/completions", {{"prompt", "x"}, {"max_tokens", 3}});
+  REQUIRE(server.stop(SIGTERM) == 0);
+  CHECK(content(trace).starts_with("sluice experts 1\n0 8: "));
+}
+
 TEST_CASE("two servers do not share a folder of batches") {
   const Folder folder;
   const std::string model = make_model(folder);

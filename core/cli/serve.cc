@@ -225,6 +225,7 @@ void add_network_options(CLI::App& command, ServeOptions& options) {
 CLI::App* add_serve(CLI::App& program, ServeOptions& options) {
   CLI::App* command = add_command(program, "serve", "Serve the API of OpenAI", description);
   add_common_options(*command, options.common);
+  add_trace_option(*command, options.common);
   add_speculate_options(*command, options.common);
   add_sampling_options(*command, options.sampling, "another one for each start; 0 in batches");
   add_prompt_cache_options(*command, options.prompt_cache);
