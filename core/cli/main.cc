@@ -55,7 +55,7 @@ namespace sluice::cli {
 namespace {
 
 constexpr const char* exit_statuses =
-    "\nExit status: 0 done, 2 wrong usage, 3 bad model file, 4 memory budget too small, 5 reading "
+    "Exit status: 0 done, 2 wrong usage, 3 bad model file, 4 memory budget too small, 5 reading "
     "or\n"
     "writing failed, 75 `batch` or `embed` was stopped and the same command goes on, 129, 130 and "
     "143\n"

@@ -277,7 +277,8 @@ CLI::App* add_command(CLI::App& program, const std::string& name, const std::str
                       const std::string& example) {
   CLI::App* command = program.add_subcommand(name, description);
   command->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::Throw);
-  command->footer("\n" + example);
+  command->group("Commands");
+  command->footer(example);
   return command;
 }
 
