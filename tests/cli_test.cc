@@ -216,7 +216,7 @@ TEST_CASE("a model that was installed with the program has a name") {
   CHECK(shell(installed + "inspect ./large").status != 0);
   const Result large = shell(installed + "inspect large");
   CHECK(large.status == 5);
-  CHECK(large.errors.find("MODEL is a file, or an installed model: small") != std::string::npos);
+  CHECK(large.errors.find("a name that `sluice list` shows, such as small,") != std::string::npos);
   const Result close = shell(installed + "inspect smal");
   CHECK(close.errors.find("did you mean the installed model small?") != std::string::npos);
 
@@ -224,7 +224,7 @@ TEST_CASE("a model that was installed with the program has a name") {
   fs::create_directories(folder.file("elsewhere"));
   const std::string elsewhere = "cd " + folder.file("elsewhere") + " && ../bin/sluice ";
   check_fails(elsewhere + "run smal -p x", 5, "did you mean the installed model small?");
-  check_fails(elsewhere + "run large -p x", 5, "an installed model: small");
+  check_fails(elsewhere + "run large -p x", 5, "such as small, or a reference");
   check_fails(elsewhere + "run OWNER/REPO:Q4_K_M -p x", 5, "did you mean hf:OWNER/REPO:Q4_K_M?");
   check_fails(elsewhere + "run .. -p x", 5, "sluice import");
   CHECK(shell(elsewhere + "run small -f nothing").errors.find("MODEL") == std::string::npos);

@@ -194,11 +194,15 @@ MissingModel missing_model(const CLI::App& command) {
     if (entry.path().extension() == ".gguf") names.push_back(entry.path().stem().string());
   }
   std::ranges::sort(names);
-  if (names.empty() || std::ranges::binary_search(names, missing.name)) return missing;
+  if (std::ranges::binary_search(names, missing.name)) return missing;
   const std::string meant = closest(fs::path(missing.name).stem().string(), names);
-  missing.hint = meant.empty() ? fmt::format("; MODEL is a file, or an installed model: {}",
-                                             fmt::join(names, ", "))
-                               : fmt::format("; did you mean the installed model {}?", meant);
+  missing.hint =
+      meant.empty()
+          ? fmt::format(
+                "; MODEL is a file, a name that `sluice list` shows{}, or a reference such "
+                "as hf:OWNER/REPO:Q4_K_M (`sluice recommend` has some)",
+                names.empty() ? "" : fmt::format(", such as {},", names.front()))
+          : fmt::format("; did you mean the installed model {}?", meant);
   return missing;
 }
 
