@@ -377,6 +377,11 @@ TEST_CASE("a state is what was written, and every change is named") {
   other = *again;
   other.settings["--temp"] = 0.5;
   CHECK(differences(*again, other) == std::vector<std::string>{"--temp was 0.8 and is 0.5"});
+  JobState sized = *again;
+  other = *again;
+  other.settings["--ctx"] = 0;
+  sized.settings["--ctx"] = 300;
+  CHECK(differences(other, sized) == std::vector<std::string>{"--ctx was not given and is 300"});
   other = *again;
   other.settings["--stop"] = {"x"};
   CHECK(differences(*again, other).size() == 1);

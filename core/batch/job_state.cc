@@ -45,10 +45,13 @@ JobState from_json(const ordered_json& object) {
   return state;
 }
 
+// A context or a window of 0 cannot be asked for: there was none on the command line.
 std::string shown(const ordered_json& settings, const std::string& name) {
   const auto at = settings.find(name);
-  return at == settings.end() ? "not noted"
-                              : at->dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  if (at == settings.end()) return "not noted";
+  const bool is_size = name == "--ctx" || name == "--window";
+  if (at->is_null() || (is_size && *at == 0)) return "not given";
+  return at->dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 }  // namespace
