@@ -144,7 +144,7 @@ TEST_CASE("each command of a chat in a terminal") {
   terminal.wait_for("taken back");
   CHECK(terminal.conversation().size() == 1);
   terminal.say("/undo");
-  terminal.wait_for("no message to take back");
+  terminal.wait_for("there is no message yet");
 
   write(terminal.file("note"), "from a file");
   terminal.say("/file " + terminal.file("note"));

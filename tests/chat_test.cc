@@ -100,6 +100,8 @@ TEST_CASE("what goes wrong at the prompt is told in a line, and the chat goes on
            {"/load", "/load FILE"},
            {"/save", "/save FILE"},
            {"/reset now", "/reset"},
+           {"/undo", "no message yet"},
+           {"/regenerate", "no message yet"},
            {"/load " + talk.folder.file("absent"), "absent"},
            {"/load " + talk.folder.file("bad.json"), "message 1"},
            {"/save " + talk.folder.file("no/such/folder"), "folder"}}) {

@@ -597,7 +597,7 @@ TEST_CASE("an option that does nothing is not passed over in silence") {
     check_fails("sluice plan m --for run," + std::string(twice), 2, "--for says it too");
   }
   for (const char* twice : {"run,serve", "4GiB,6GiB", "1cpu,2cpu", "avx2,scalar"}) {
-    check_fails("sluice plan m --for " + std::string(twice), 2, "is said twice");
+    check_fails("sluice plan m --for " + std::string(twice), 2, "comes behind another of its kind");
   }
   check_fails("sluice synth tiny m --quant Q9", 2, "F32, and pure-X with the type X");
   check_fails("sluice plan m --table --budgets 1GiB --budget 2GiB", 2, "excludes");

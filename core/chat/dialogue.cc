@@ -96,7 +96,7 @@ Dialogue::Dialogue(const ChatSource& source, const tokenizer::Tokenizer& tokeniz
     traits_ = traits_of(*template_);
   }
   if (options.thinking == Thinking::on && !thinking_form_) {
-    throw UsageError("this model's chat template knows no thoughts: leave --think on away");
+    throw UsageError("this model's chat template knows no thoughts: leave out --think on");
   }
 }
 

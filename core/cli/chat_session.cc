@@ -73,7 +73,7 @@ GenerationEnd ChatSession::write(rows::Task task, TextWriter::Output output) {
 std::string ChatSession::undo() {
   const auto is_user = [](const chat::Message& m) { return m.role == chat::Role::user; };
   const auto last = std::find_if(conversation_.rbegin(), conversation_.rend(), is_user);
-  if (last == conversation_.rend()) throw UsageError("there is no message to take back");
+  if (last == conversation_.rend()) throw UsageError("there is no message yet");
   std::string message = std::move(last->content);
   conversation_.erase(last.base() - 1, conversation_.end());
   return message;

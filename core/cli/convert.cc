@@ -85,13 +85,11 @@ CLI::App* add_quantize(CLI::App& program, QuantizeOptions& options) {
   command
       ->add_option(
           "--quant", options.quant,
-          "Format of the weights: Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_K_S, Q4_0, Q4_1, Q5_0, "
-          "Q5_1, IQ4_XS, IQ4_NL,\n"
-          "MXFP4, MXFP4_MOE, NVFP4, F16, BF16 or F32; of fewer bits Q3_K_M, Q2_K, IQ3_M to "
-          "IQ1_S (with\n"
-          "--imatrix), TQ1_0, TQ2_0, Q2_0, Q1_0; pure-X uses X for all matrices. Not "
-          "needed with\n"
-          "--target-size, where it only is what the file says of itself")
+          "Format of the weights: Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_K_S, Q4_0, Q4_1, Q5_0, Q5_1, "
+          "IQ4_XS, IQ4_NL, MXFP4, MXFP4_MOE, NVFP4, F16, BF16 or F32; of fewer bits Q3_K_M, IQ3_M, "
+          "IQ3_S and Q2_K, and with --imatrix IQ3_XXS to IQ1_S; TQ1_0, TQ2_0, Q2_0 and Q1_0 for "
+          "weights that are ternary or binary already; pure-X uses X for all matrices. Not needed "
+          "with --target-size, where it only is what the file says of itself")
       ->type_name("TYPE");
   command
       ->add_option("--imatrix", options.imatrix,

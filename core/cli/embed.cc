@@ -452,7 +452,9 @@ int run_rerank(const RerankOptions& options) {
       options.common, options.parallel, block_rows * (input.row_bytes() + options.query.size()),
       input.rows() * RerankRun::bytes_per_row);
   if (!engine->facts().makes_scores) {
-    throw UsageError("the model is no reranker: it has no tensor 'cls.output.weight'");
+    throw UsageError(
+        "the model is no reranker, since it has no tensor 'cls.output.weight': take one that is, "
+        "or use `sluice embed`");
   }
   RerankRun run(options, input, *engine);
   run.check();

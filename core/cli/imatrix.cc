@@ -119,9 +119,9 @@ int run_imatrix(const ImatrixOptions& options) {
   const quant::Imatrix imatrix =
       sums.finish(options.text.string(), count, static_cast<std::uint32_t>(chunk));
   imatrix.write(options.output);
-  report_written(options.output,
-                 fmt::format("{}: {} weights, {} chunks of {} tokens\n", shown(options.output),
-                             imatrix.entries().size(), count, chunk));
+  report_written(options.output, fmt::format("{}: {} weights, {} {} of {} tokens\n",
+                                             shown(options.output), imatrix.entries().size(), count,
+                                             count == 1 ? "chunk" : "chunks", chunk));
   const RunRecord record(*engine);
   engine.reset();  // frees its memory for measuring the limits
   run.write_report(

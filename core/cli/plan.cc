@@ -136,7 +136,8 @@ void take_uses(PlanOptions& options, const std::vector<std::string>& words) {
   for (const std::string& word : words) {
     const std::string_view said = take_use(options, word);
     if (!options.said_by_for.emplace(said).second) {
-      throw CLI::ValidationError("--for", fmt::format("\"{}\" is said twice: say it once", word));
+      throw CLI::ValidationError(
+          "--for", fmt::format("\"{}\" comes behind another of its kind: give one", word));
     }
   }
 }

@@ -142,8 +142,8 @@ class Recommendation {
                        format_bytes(budget_bytes_));
     if (has_unknown_speed()) {
       out +=
-          "-: the speed of this disk is not known: --disk 1.5GB/s tells it, or `sluice plan` of a "
-          "large model that is here\n";
+          "-: how fast this disk reads what such a model needs is not known: --disk 1.5GB/s tells "
+          "it, or `sluice plan` of a large one that is here\n";
     }
     if (machine_.measured()) out += "made from " + origin_text(*machine_.measured()) + "\n";
     if (choice.candidate == nullptr) return out;

@@ -307,8 +307,10 @@ CLI::App* add_run(CLI::App& program, RunOptions& options) {
           ->type_name("TEXT");
   CLI::Option* file =
       command
-          ->add_option("-f,--file", options.prompt_file,
-                       "Continue the text in this file, without the newline at its end")
+          ->add_option(
+              "-f,--file", options.prompt_file,
+              "Continue the text in this file, without the newline at its end; with --chat it is a "
+              "message")
           ->type_name("FILE")
           ->excludes(prompt);
   CLI::Option* tokens = add_token_option(*command, "--prompt-tokens", options.prompt_tokens,

@@ -99,6 +99,7 @@ CLI::App* add_synth(CLI::App& program, SynthOptions& options) {
       ->add_option("--quant", options.quant,
                    "Format of the weights; pure-X uses X for all of them. One of: " +
                        fmt::format("{}", fmt::join(quant::QuantMix::names(), ", ")))
+      ->type_name("TYPE")
       ->capture_default_str();
   command->add_option("--seed", options.seed, "Number that the weights are made from")
       ->type_name("N")

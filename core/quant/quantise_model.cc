@@ -196,8 +196,8 @@ class Quantiser {
         least += std::ranges::min(of_one, {}, &TypeOption::bytes).bytes;
       }
       throw UsageError(
-          fmt::format("a file of {} bytes is not possible: the least is {} bytes ({:.2f} GiB){}",
-                      options_.target_bytes, least, static_cast<double>(least) / 0x1p30,
+          fmt::format("a file of {} bytes is not possible: the least is {} bytes ({:.2f} MiB){}",
+                      options_.target_bytes, least, static_cast<double>(least) / 0x1p20,
                       options_.imatrix.empty() ? ", or less with --imatrix" : ""));
     }
     for (std::size_t i = 0; i < free_.size(); ++i) {
