@@ -15,6 +15,10 @@ namespace {
 // MADV_WILLNEED silently stops at the read-ahead size of the device, which may be as low as this.
 constexpr std::uint64_t prefetch_bytes = std::uint64_t{128} << 10;
 
+// mincore() tells of each page. An emulator may tell a program of larger ones than its host has, of
+// which it then fills in all.
+constexpr std::uint64_t least_page_bytes = 4096;
+
 }  // namespace
 
 ThreadedReader::ThreadedReader(std::vector<DataFile> files) : files_(std::move(files)) {
@@ -170,7 +174,7 @@ void MmapReader::discard(std::uint32_t file_index, std::uint64_t offset, std::ui
   // A thread that populates pages nearby may map some of these again between the two calls (the
   // kernel faults around), which keeps them in memory. So check, and try again.
   auto* const begin = const_cast<std::byte*>(mapping(file_index)) + offset;
-  std::vector<unsigned char> pages(bytes / page_bytes);
+  std::vector<unsigned char> pages(bytes / least_page_bytes);
   for (int attempt = 0; attempt < 3; ++attempt) {
     // The order matters: pages that are mapped are not dropped from the page cache.
     madvise(begin, bytes, MADV_DONTNEED);
