@@ -147,6 +147,11 @@ def install_llama_cpp(folder):
     return folder
 
 
+def is_encoder(facts):
+    """Whether a file makes vectors and no texts, by what `sluice inspect --json` says of it."""
+    return facts["metadata"].get(f"{facts['architecture']}.attention.causal") is False
+
+
 def markdown_table(cells):
     """Rows of texts, the first of them the head, with aligned columns that read well in a terminal
     too."""
