@@ -201,7 +201,7 @@ MissingModel missing_model(const CLI::App& command) {
           ? fmt::format(
                 "; MODEL is a file, a name that `sluice list` shows{}, or a reference such "
                 "as hf:OWNER/REPO:Q4_K_M (`sluice recommend` has some)",
-                names.empty() ? "" : fmt::format(", such as {},", names.front()))
+                names.empty() ? "" : fmt::format(", such as {}", names.front()))
           : fmt::format("; did you mean the installed model {}?", meant);
   return missing;
 }

@@ -3,10 +3,10 @@
 //   cc -O2 scripts/lib/llama_judge.c -o llama_judge -lllama -lggml -lggml-base -lm
 //   ./llama_judge MODEL OUT TOKEN...
 //
-// Writes float32 [tokens][vocabulary]: the probabilities of all tokens after each token of the text.
-// Keys and values are F16, attention is not fused, and the whole text is one batch of one thread, so
-// that nothing but the arithmetic differs from other programs. Needs the headers of llama.cpp
-// (Debian: libllama-dev, libggml-dev; 0.7.0 was tried).
+// Writes float32 [tokens][vocabulary]: the probabilities of all tokens after each token of the
+// text. Keys and values are F16, attention is not fused, and the whole text is one batch of one
+// thread, so that nothing but the arithmetic differs from other programs. Needs the headers of
+// llama.cpp (Debian: libllama-dev, libggml-dev; 0.7.0 was tried).
 #include <ggml-backend.h>
 #include <llama.h>
 #include <math.h>
