@@ -46,6 +46,13 @@ process.exit(0);
 """
 
 
+# What llama.cpp 0.7.0 reads of the published models of an architecture alone, whatever a file says.
+READ_OF_REAL_MODELS = {
+    "exaone4": "windows are for models of 64 layers",
+    "gemma3n": "its first ten layers are sparse, and those from the 21st on share keys",
+}
+
+
 def job(model, tokens, out, kind=None):
     """What `probabilities` is to do; `kind`: the type of keys and values, with flash attention."""
     return {"model": str(pathlib.Path(model).resolve()), "tokens": [int(t) for t in tokens],

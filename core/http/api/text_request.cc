@@ -59,20 +59,6 @@ std::vector<RowJson> take_prompts(TextRoute route, RowJson& body) {
   throw refused(code, reason);
 }
 
-}  // namespace
-
-std::uint64_t TextRequest::bytes() const {
-  std::uint64_t bytes = echo.size();
-  for (const rows::Task& task : tasks) {
-    bytes += task.choices * rows::waiting_bytes(task);
-    // The results of a prompt wait for those of the others, as choices do for each other.
-    if (tasks.size() > 1 && task.choices == 1) bytes += rows::result_bytes(task);
-  }
-  return bytes;
-}
-
-namespace {
-
 // Makes a task of a body that has one prompt, and adds it.
 void add_task(const rows::TaskMaker& maker, TextRoute route, RowJson body, std::uint64_t row,
               std::size_t prompts, TextRequest& request) {
@@ -102,6 +88,16 @@ void check_count(std::size_t prompts, std::uint32_t choices, std::size_t texts_m
 }
 
 }  // namespace
+
+std::uint64_t TextRequest::bytes() const {
+  std::uint64_t bytes = echo.size();
+  for (const rows::Task& task : tasks) {
+    bytes += task.choices * rows::waiting_bytes(task);
+    // The results of a prompt wait for those of the others, as choices do for each other.
+    if (tasks.size() > 1 && task.choices == 1) bytes += rows::result_bytes(task);
+  }
+  return bytes;
+}
 
 // A prompt that names no seed is drawn apart from the others: each has a number of its own.
 TextRequest read_text_request(const rows::TaskMaker& maker, TextRoute route, std::string_view body,
