@@ -14,7 +14,6 @@
 #include "core/cli/token_reader.h"
 #include "core/error.h"
 #include "core/files/durable_file.h"
-#include "core/gguf/gguf.h"
 #include "core/quant/imatrix.h"
 #include "core/text/quoted.h"
 
@@ -96,11 +95,12 @@ int run_imatrix(const ImatrixOptions& options) {
   engine::EngineOptions settings = engine_options(options.common);
   if (settings.window > 0) throw UsageError("imatrix takes chunks of --ctx tokens, not --window");
   if (settings.context == 0) settings.context = chunk_default;
-  settings.caller_bytes = TokenReader::bytes_max +
-                          quant::ImatrixSums::bytes_max(gguf::Model::open(options.common.model));
+  engine::RunPlanner planner(options.common.model);
+  settings.caller_bytes = TokenReader::bytes_max + quant::ImatrixSums::bytes_max(planner.header());
   quant::ImatrixSums sums;
   settings.watch = [&](const model::MatrixInput& input) { sums.add(input); };
-  std::unique_ptr<engine::Engine> engine = open_engine(options.common, settings);
+  std::unique_ptr<engine::Engine> engine =
+      open_engine(options.common, settings, std::move(planner));
   TokenReader text(std::move(text_input), *engine, {});
   std::vector<Token> tokens;
   text.read(engine->session().capacity(), tokens);
