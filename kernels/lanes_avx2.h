@@ -230,22 +230,17 @@ inline std::int32_t sum(I32x16 a) {
   return _mm_cvtsi128_si32(r);
 }
 
-inline void store(I32x16 a, std::int8_t* p) {
-  const __m256i words =  // in the order 0..3 8..11 4..7 12..15
-      _mm256_permute4x64_epi64(_mm256_packs_epi32(a.low, a.high), _MM_SHUFFLE(3, 1, 2, 0));
-  const __m128i bytes =
-      _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
-}
-
 // Sixteen words; every lane must be in the range of int16.
 inline __m256i narrowed(I32x16 a) {
-  const __m256i words = _mm256_packs_epi32(a.low, a.high);  // in the order of the bytes above
+  const __m256i words = _mm256_packs_epi32(a.low, a.high);  // in the order 0..3 8..11 4..7 12..15
   return _mm256_permute4x64_epi64(words, _MM_SHUFFLE(3, 1, 2, 0));
 }
 
-inline void store(I32x16 a, std::int16_t* p) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrowed(a));
+inline void store(I32x16 a, std::int8_t* p) {
+  const __m256i words = narrowed(a);
+  const __m128i bytes =
+      _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
 }
 
 inline void store_transposed(const std::int8_t* bytes, std::int8_t* p, std::size_t stride) {

@@ -197,10 +197,6 @@ inline void store(I32x16 a, std::int8_t* p) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
 }
 
-inline void store(I32x16 a, std::int16_t* p) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(a.v));
-}
-
 inline void store_transposed(const std::int8_t* bytes, std::int8_t* p, std::size_t stride) {
   const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   const __m512i turned =

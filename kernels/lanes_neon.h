@@ -256,11 +256,6 @@ inline void store(I32x16 a, std::int8_t* p) {
   vst1q_s8(p, vcombine_s8(vmovn_s16(narrowed(a, 0)), vmovn_s16(narrowed(a, 1))));
 }
 
-inline void store(I32x16 a, std::int16_t* p) {
-  vst1q_s16(p, narrowed(a, 0));
-  vst1q_s16(p + 8, narrowed(a, 1));
-}
-
 inline void store_transposed(const std::int8_t* bytes, std::int8_t* p, std::size_t stride) {
   constexpr std::uint8_t order[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
   for (std::size_t block = 0; block < 4; ++block) {
@@ -362,7 +357,8 @@ inline I32x16 total(const GroupSums& sums, I32x16) {
 #else
 
 inline void store_words(I32x16 words, std::int16_t* p) {
-  store(words, p);
+  vst1q_s16(p, narrowed(words, 0));
+  vst1q_s16(p + 8, narrowed(words, 1));
 }
 
 using WordGroup = int16x4_t;

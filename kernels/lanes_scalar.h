@@ -222,11 +222,6 @@ inline void store(I32x16 a, std::int8_t* p) {
   for (std::size_t i = 0; i < lanes; ++i) p[i] = static_cast<std::int8_t>(a.lane[i]);
 }
 
-// Stores sixteen words; every lane must be in the range of int16.
-inline void store(I32x16 a, std::int16_t* p) {
-  for (std::size_t i = 0; i < lanes; ++i) p[i] = static_cast<std::int16_t>(a.lane[i]);
-}
-
 // Transposes four blocks of 4 x 4 bytes and stores them `stride` bytes apart.
 inline void store_transposed(const std::int8_t* bytes, std::int8_t* p, std::size_t stride) {
   for (std::size_t block = 0; block < 4; ++block) {
