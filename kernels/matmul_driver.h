@@ -62,9 +62,6 @@ struct Workspace {
   Column columns[column_block];
   alignas(64) float sums[column_block][sums_stride];
 };
-static_assert(sizeof(Workspace<IntegerPanel, ColumnA256>) <= MatmulScratch::bytes);
-static_assert(sizeof(Workspace<SmallPanel, ColumnA32>) <= MatmulScratch::bytes);
-static_assert(sizeof(Workspace<FloatPanel, const float*>) <= MatmulScratch::bytes);
 
 // Consecutive rows that are computed together.
 struct RowGroup {
@@ -234,6 +231,7 @@ class PanelProduct {
  public:
   using Panel = typename Kernel::Panel;
   using Work = Workspace<Panel, typename Kernel::Column>;
+  static_assert(sizeof(Work) <= MatmulScratch::bytes);
 
   PanelProduct(const WeightRows& w, const MatmulScratch& scratch, const Prefetch& prefetch)
       : w_(w), work_(*reinterpret_cast<Work*>(scratch.data)), prefetch_(prefetch) {}
