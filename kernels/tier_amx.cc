@@ -1,30 +1,22 @@
 // tdpbssd on full tiles: 16 x 16 sums of 64 products an instruction.
-#include <immintrin.h>
-
+#include "kernels/amx_tiles.h"
 #include "kernels/tiers.h"
 
 namespace sluice::kernels {
 namespace {
 
-struct alignas(64) FullTiles {
-  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
 // Four tiles of sums, from two tiles of each operand. All are zeros: the speed is the same.
 std::uint64_t int8_macs(std::uint64_t rounds) {
   constexpr std::uint64_t macs = 4 * 16 * 16 * 64;
-  const FullTiles configuration;
-  __atomic_signal_fence(__ATOMIC_SEQ_CST);  // compilers do not know that all of it is read
-  _tile_loadconfig(&configuration);
+  TileConfiguration configuration;
+  for (int tile = 0; tile < 8; ++tile) configuration.shape(tile, tile_rows, 64);
+  const TileRegisters registers(configuration);
   for (std::uint64_t r = 0; r < rounds; ++r) {
-    _tile_dpbssd(0, 4, 6);
-    _tile_dpbssd(1, 4, 7);
-    _tile_dpbssd(2, 5, 6);
-    _tile_dpbssd(3, 5, 7);
+    add_tile_product<true, 0, 4, 6>();
+    add_tile_product<true, 1, 4, 7>();
+    add_tile_product<true, 2, 5, 6>();
+    add_tile_product<true, 3, 5, 7>();
   }
-  _tile_release();
   return rounds * macs;
 }
 
