@@ -3,7 +3,6 @@
 #include "core/chat/chat_format.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <random>
 
@@ -271,17 +270,15 @@ TEST_CASE("what a template says about its family is taken over") {
   CHECK(first_text(glm + "\n{% endif %}").ends_with("U<|assistant|>\n"));
 }
 
-// In quadratic time these took more than a minute together.
+// In quadratic time these would take an hour together.
 TEST_CASE("the longest templates are recognised in linear time") {
-  const auto begun = std::chrono::steady_clock::now();
   for (const char* repeated : {"\\n", "'+'", "<|im_start|>system\n", "{ <|im_start|>system\n"}) {
     std::string text;
-    while (text.size() < std::size_t{1} << 20U) text += repeated;
+    while (text.size() < std::size_t{8} << 20U) text += repeated;
     INFO(repeated);
     CHECK(recognise_family(text + "<|im_start|>'<|im_end|>").default_system.empty());
     CHECK(recognise_family(text + "<|im_start|>system\nHi<|im_end|>").name == "ChatML");
   }
-  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(10));
 }
 
 TEST_CASE("a template that is not known is an error that says what to do") {

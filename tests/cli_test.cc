@@ -711,6 +711,7 @@ TEST_CASE("the first megabytes of a download say what the model is") {
   }
   const std::string both = "sluice plan --table --json --budgets 1GiB --ctx 64 ";
   const auto table = nlohmann::json::parse(shell(both + model + " " + part).output);
+  REQUIRE(table["files"].size() == 2);
   for (const auto& file : table["files"]) CHECK(file["bytes"].get<std::uint64_t>() == bytes);
   const Result text = shell("sluice inspect " + part);
   CHECK(text.status == 0);
