@@ -123,14 +123,18 @@ TextRequest read_text_request(const rows::TaskMaker& maker, TextRoute route, std
     refuse(route, bad.what());
   }
   const std::size_t count = std::max<std::size_t>(prompts.size(), 1);
-  for (std::size_t i = 0; i < count; ++i) {
-    if (!prompts.empty()) json["prompt"] = std::move(prompts[i]);
-    const bool is_last = i + 1 == count;
-    add_task(maker, route, is_last ? std::move(json) : json,
-             number + (std::uint64_t{i} << number_bits), count, request);
+  const auto add = [&](RowJson one, std::size_t index) {
+    add_task(maker, route, std::move(one), number + (std::uint64_t{index} << number_bits), count,
+             request);
     check_count(count, request.tasks.back().choices, limits.texts_max);
     limits.grow(request.bytes());
+  };
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    RowJson one = json;
+    one["prompt"] = std::move(prompts[i]);
+    add(std::move(one), i);
   }
+  if (prompts.empty()) add(std::move(json), 0);
   return request;
 }
 
