@@ -431,6 +431,9 @@ TEST_CASE("a sequence goes back to the border of a chunk within what it has set 
 }
 
 TEST_CASE("bytes are those of the numbers: at most four a row beyond the elements of int8") {
+  const auto in_pages = [](std::size_t bytes) {
+    return (bytes + base::page_bytes - 1) / base::page_bytes * base::page_bytes;
+  };
   for (const std::uint32_t positions : {32u, 64u, 1024u}) {
     for (const ElementType type : all_types) {
       CacheConfig config = config_of(type, positions);
@@ -445,15 +448,14 @@ TEST_CASE("bytes are those of the numbers: at most four a row beyond the element
         const std::size_t elements = s.key_dim + (s.keys_hold_values ? 0 : s.value_dim);
         expected += positions * s.kv_heads * (element * elements + padding + scales);
       }
-      const std::size_t page = base::page_bytes;
-      CHECK(kvcache::bytes(config) == (expected + page - 1) / page * page);
+      CHECK(kvcache::bytes(config) == in_pages(expected));
     }
   }
   CacheConfig yi = {std::vector(48, LayerShape{4, 128, 128, 0}), 4096};
-  CHECK(kvcache::bytes(yi) == std::size_t{48} * 4 * 2 * (128 + 4) * 4096);
+  CHECK(kvcache::bytes(yi) == in_pages(std::size_t{48} * 4 * 2 * (128 + 4) * 4096));
   yi.window = {256, 4};
   yi.positions = kvcache::unlimited;
-  CHECK(kvcache::bytes(yi) == std::size_t{48} * 4 * 2 * (128 + 4) * 32 * (1 + 8 + 2));
+  CHECK(kvcache::bytes(yi) == in_pages(std::size_t{48} * 4 * 2 * (128 + 4) * 32 * (1 + 8 + 2)));
 }
 
 TEST_CASE("layers with a short window allocate a short cache") {

@@ -187,7 +187,7 @@ TEST_CASE("a step reads each streamed segment once, and the next step's before i
   StreamedTape tape(plain.segments, fake(plain.disk, 3), options);
   tape.load();
   const std::size_t streamed = tape.plan().streamed_segments;
-  REQUIRE(streamed == 30);
+  REQUIRE((streamed >= 30 && streamed < 40));  // by how the budget falls on pages
   std::mt19937_64 random(3);
   take_step(tape, plain.segments, plain.disk, 1, 0, random);
   // One step, and as much of the next as the ring holds.
@@ -250,7 +250,7 @@ TEST_CASE("an error surfaces where its segment is acquired, and only there") {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     INFO("seed " << seed);
     std::mt19937_64 random(seed);
-    PlainTape plain(40, 8192 + 4096 * below(random, 3));
+    PlainTape plain(40, page_bytes * (2 + below(random, 3)));
     plain.disk.late = 0.5;
     plain.disk.maps_files = below(random, 2) == 0;
     const std::size_t victim = below(random, 40);
@@ -461,7 +461,7 @@ TEST_CASE("loading stops at a limit that falls meanwhile") {
   tape.load([&](std::uint64_t loaded, std::uint64_t) {
     if (loaded == 150'000) tape.limit_pinned_bytes(80'000);
   });
-  CHECK(tape.pinned_bytes() <= 81'920);
+  CHECK(tape.pinned_bytes() <= round_up(80'000, page_bytes));
   CHECK(tape.pinned_bytes() >= 70'000);
   CHECK(tape.statistics().loaded_bytes == 150'000);
   std::mt19937_64 random(3);
