@@ -265,6 +265,13 @@ std::vector<std::pair<std::string, json>> sample_bodies() {
   };
 }
 
+// The usage as a batch's result tells it: without what depends on what else has run.
+json result_usage(const json& answer) {
+  json usage = answer["usage"];
+  CHECK(usage.erase("prompt_tokens_details") == 1);
+  return usage;
+}
+
 json streamed(json body) {
   body["stream"] = true;
   body["stream_options"] = {{"include_usage", true}};
@@ -280,7 +287,7 @@ TEST_CASE("an answer is a batch's result, in one piece and as a stream") {
     const json expected = batch_result(url, body);
     const json whole = server.post(url, body.dump());
     CHECK(whole["choices"] == expected["choices"]);
-    CHECK(whole["usage"] == expected["usage"]);
+    CHECK(result_usage(whole) == expected["usage"]);
     CHECK(whole["model"] == "fake");
     CHECK(whole["object"] == expected["object"]);
     // OpenAI's specification has it in every message; typed clients rely on that.
@@ -290,7 +297,7 @@ TEST_CASE("an answer is a batch's result, in one piece and as a stream") {
     CHECK(answer.field("Content-Type") == "text/event-stream");
     const json together = put_together(events_of(answer.body));
     CHECK(together["choices"] == plain_choices(expected));
-    CHECK(together["usage"] == expected["usage"]);
+    CHECK(result_usage(together) == expected["usage"]);
   }
 }
 
@@ -352,6 +359,34 @@ TEST_CASE("a stream tells how far its prompt has been read, to who asks for it")
   const std::vector<json> events = events_of(server.ask("POST", text, body.dump()).body);
   CHECK(put_together(events)["choices"] == silent["choices"]);
   for (const json& event : events) CHECK_FALSE(event.contains("prompt_progress"));
+}
+
+TEST_CASE("usage tells how many tokens of the prompts were known from before") {
+  const ApiServer server;
+  const std::string text = "/v1/completions";
+  const auto known = [](const json& answer) {
+    return answer["usage"]["prompt_tokens_details"]["cached_tokens"].get<std::uint64_t>();
+  };
+  json body = {{"prompt", std::string(90, 'a')}, {"max_tokens", 5}};
+  body["n"] = 2;  // the second choice finds what the first one has evaluated
+  const json first = server.post(text, body.dump());
+  const std::uint64_t total = first["usage"]["prompt_tokens"];
+  CHECK(known(first) == 0);
+  CHECK(known(server.post(text, body.dump())) == total - 1);
+  const Answer answer = server.ask("POST", text, streamed(body).dump());
+  CHECK(known(put_together(events_of(answer.body))) == total - 1);
+  body["prompt"] = {std::string(90, 'a'), std::string(90, 'b'), std::string(90, 'a')};
+  CHECK(known(server.post(text, body.dump())) == 2 * (total - 1));
+  const json chat = {{"messages", {{{"role", "user"}, {"content", std::string(90, 'c')}}}},
+                     {"max_tokens", 5}};
+  for (const bool is_known : {false, true}) {
+    const json told = server.post("/v1/chat/completions", chat.dump());
+    const json same = server.post(
+        "/v1/responses", R"({"input":")" + std::string(90, 'c') + R"(","max_output_tokens":5})");
+    CHECK((known(told) > told["usage"]["prompt_tokens"].get<std::uint64_t>() / 2) == is_known);
+    CHECK(same["usage"]["input_tokens_details"]["cached_tokens"] ==
+          told["usage"]["prompt_tokens"].get<std::uint64_t>() - 1);
+  }
 }
 
 TEST_CASE("many clients get their own texts, whatever the others do") {
@@ -1222,13 +1257,13 @@ TEST_CASE("each of several prompts has the choices that it has alone") {
                         {"total_tokens", read + generated}};
     const json whole = server.post("/v1/completions", body.dump());
     CHECK(whole["choices"] == expected);
-    CHECK(whole["usage"] == usage);
+    CHECK(result_usage(whole) == usage);
     const json together =
         put_together(events_of(server.ask("POST", "/v1/completions", streamed(body).dump()).body));
     json all;
     all["choices"] = expected;
     CHECK(together["choices"] == plain_choices(all));
-    CHECK(together["usage"] == usage);
+    CHECK(result_usage(together) == usage);
   }
   body.erase("seed");  // then the same prompt is drawn again
   body["prompt"] = {"hello", "hello"};

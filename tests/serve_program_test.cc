@@ -55,7 +55,9 @@ TEST_CASE("a server gives the texts of a batch, and ends when it is told to") {
   for (std::size_t i = 0; i < bodies.size(); ++i) {
     const json answer = post(server.port, "/v1/completions", bodies[i]);
     CHECK(answer["choices"] == expected.at(std::to_string(i))["choices"]);
-    CHECK(answer["usage"] == expected.at(std::to_string(i))["usage"]);
+    json usage = expected.at(std::to_string(i))["usage"];
+    usage["prompt_tokens_details"] = {{"cached_tokens", 0}};
+    CHECK(answer["usage"] == usage);
     CHECK(answer["model"] == expected.at(std::to_string(i))["model"]);
   }
   CHECK(json::parse(HttpClient(server.port).ask("GET", "/props").body)["total_slots"] == 2);

@@ -139,7 +139,8 @@ std::string result_line(std::uint64_t row, const rows::RowHeader& header, std::s
   if (header.form == rows::Form::plain) return plain_line(row, header, choices);
   const bool is_chat = header.form == rows::Form::chat;
   const rows::OpenAiBody facts = {.id = fmt::format("{}-{}", is_chat ? "chatcmpl" : "cmpl", row),
-                                  .model = header.model.empty() ? model : header.model};
+                                  .model = header.model.empty() ? model : header.model,
+                                  .usage = rows::usage_of(choices)};
   const std::string response = ObjectText()
                                    .add("status_code", 200)
                                    .add("request_id", fmt::format("req_{}", row))

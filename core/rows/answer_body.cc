@@ -148,7 +148,7 @@ std::string openai_body(Form form, const OpenAiBody& facts, std::span<const Comp
                                      [&](const Completion& completion, std::size_t index) {
                                        return openai_choice(form, completion, index);
                                      }))
-      .add("usage", usage_of(choices, facts.prompts))
+      .add("usage", facts.usage)
       .end();
 }
 

@@ -36,7 +36,7 @@ struct OpenAiBody {
   std::string id;
   std::uint64_t created = 0;  // seconds since 1970; 0 in results, which have no time
   std::string_view model = {};
-  std::size_t prompts = 1;  // as usage_of() has them
+  nlohmann::ordered_json usage = nullptr;  // usage_of() the choices
 };
 std::string openai_body(Form form, const OpenAiBody& facts, std::span<const Completion> choices);
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cstdint>
 #include <fmt/format.h>
 #include <utility>
 
@@ -36,6 +38,21 @@ ordered_json delta_of(const Piece& piece) {
   if (!piece.text.empty() || piece.is_first) delta["content"] = piece.text;
   if (!piece.tool_calls.is_null()) delta["tool_calls"] = numbered(piece.tool_calls);
   return delta;
+}
+
+// Unlike a batch's result, an answer also tells what was known of its prompts: it depends on what
+// else has run. The first choice of a prompt evaluates it, and the others find it known.
+ordered_json usage_of(const AnswerFacts& facts, std::span<const rows::Completion> choices) {
+  const std::size_t choices_each = choices.size() / facts.prompts;
+  std::uint64_t cached = 0;
+  for (std::size_t i = 0; i < choices.size(); i += choices_each) {
+    cached += std::ranges::min_element(choices.subspan(i, choices_each), {},
+                                       &rows::Completion::shared_tokens)
+                  ->shared_tokens;
+  }
+  ordered_json usage = rows::usage_of(choices, facts.prompts);
+  usage["prompt_tokens_details"] = {{"cached_tokens", cached}};
+  return usage;
 }
 
 std::string piece_json(const AnswerFacts& facts, const Piece& piece) {
@@ -79,8 +96,8 @@ class CompletionWriter final : public AnswerWriter {
   explicit CompletionWriter(AnswerFacts facts) : facts_(std::move(facts)) {}
 
   std::string whole(std::span<const rows::Completion> choices) override {
-    return rows::openai_body(facts_.form, {facts_.id, facts_.created, facts_.model, facts_.prompts},
-                             choices);
+    return rows::openai_body(
+        facts_.form, {facts_.id, facts_.created, facts_.model, usage_of(facts_, choices)}, choices);
   }
   std::string begin() override { return {}; }
   std::string progress(const rows::PromptProgress& prompt, double seconds) override {
@@ -90,7 +107,7 @@ class CompletionWriter final : public AnswerWriter {
   std::string end(std::span<const rows::Completion> choices) override {
     std::string events;
     if (facts_.includes_usage) {
-      events = event_of(usage_piece_json(facts_, rows::usage_of(choices, facts_.prompts)));
+      events = event_of(usage_piece_json(facts_, usage_of(facts_, choices)));
     }
     return events + event_of("[DONE]");
   }
