@@ -219,7 +219,9 @@ TEST_CASE("a plan is made of the header, and says what the open model says") {
   REQUIRE(sluice_plan(demo.c_str(), &tight, &text) == SLUICE_OK);
   CHECK(json::parse(taken(text))["fits"] == false);
   sluice_model* none = nullptr;
-  check_status(sluice_model_open(demo.c_str(), &tight, &none), SLUICE_BUDGET, "budget");
+  check_status(sluice_model_open(demo.c_str(), &tight, &none), SLUICE_BUDGET,
+               "raise options.budget_bytes, or lower options.context or options.window (or "
+               "options.parallel, where");
   CHECK(none == nullptr);
 }
 

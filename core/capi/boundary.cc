@@ -7,6 +7,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <utility>
 
 #include "core/text/utf8.h"
 
@@ -42,6 +43,40 @@ void keep(std::string_view line) noexcept {
   *end = '\0';
 }
 
+// Messages name the options of the program; callers know them as members of a struct.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> members = {{
+    {"--budget", "options.budget_bytes"},
+    {"--threads", "options.threads"},
+    {"--ctx", "options.context"},
+    {"--window", "options.window"},
+    {"--parallel", "options.parallel"},
+    {"--kv", "options.kv"},
+    {"--io", "options.io"},
+    {"--chat-format", "options.chat_format"},
+    {"--think", "options.think"},
+}};
+
+std::string with_members(std::string line) {
+  for (const auto& [option, member] : members) {
+    for (std::size_t at = 0; (at = line.find(option, at)) != line.npos;) {
+      const std::size_t end = at + option.size();
+      const bool begins = at == 0 || line[at - 1] == ' ' || line[at - 1] == '(';
+      const bool ends = end == line.size() || line.find_first_of(" ,;:)", end) == end;
+      if (begins && ends) line.replace(at, option.size(), member);
+      at = end;
+    }
+  }
+  return line;
+}
+
+void keep_message(const char* message) noexcept {
+  try {
+    keep(with_members(message));
+  } catch (const std::bad_alloc&) {
+    keep(message);
+  }
+}
+
 }  // namespace
 
 int record_failure() noexcept {
@@ -51,10 +86,10 @@ int record_failure() noexcept {
     keep("out of memory");
     return SLUICE_FAILURE;
   } catch (const Busy& error) {
-    keep(error.what());
+    keep_message(error.what());
     return SLUICE_BUSY;
   } catch (const std::exception& error) {
-    keep(error.what());
+    keep_message(error.what());
     return static_cast<int>(exit_code_of(error));
   } catch (...) {
     keep("a callback has thrown");
