@@ -453,7 +453,10 @@ TEST_CASE("parts become the whole in the order of the input, or a reason why not
   fs::remove(out);
   check_fails({}, "no part");
   check_fails({part(1), part(2)}, "--shard 3/3");
-  check_fails({part(1), part(2), part(3), part(2)}, "twice");
+  check_fails({part(1), part(2), part(3), part(2)}, part(2).string() + " is given twice");
+  fs::copy_file(part(2), part(4));
+  fs::copy_file(state_path(part(2)), state_path(part(4)));
+  check_fails({part(1), part(2), part(3), part(4)}, "row 5 is there twice: in ");
   write(part(2), line(5) + line(2).substr(0, 30));  // torn
   check_fails(parts, "1 of 7 rows are missing, the first is row 2");
   write(part(2), line(5) + "x\n");

@@ -112,17 +112,23 @@ class Merger {
       const ResultFacts& facts = scan.found[i];
       if (facts.row > places_.size()) refuse(i + 1);
       Place& place = places_[facts.row - 1];
-      if (done_.has(facts.row)) {
-        throw Error(ExitCode::failure,
-                    fmt::format("row {} is there twice: in {} and in {}", facts.row,
-                                parts_[place.part - 1].string(), path.string()));
-      }
+      if (done_.has(facts.row)) throw_twice(facts.row, parts_[place.part - 1], path);
       place = {offset, facts.line_bytes, part};
       order_.push_back(facts.row);
       const ErrorExample& example = scan.examples[facts.code];
       done_.add(facts, example.row == facts.row ? example.message : std::string_view());
       offset += facts.line_bytes;
     }
+  }
+
+  [[noreturn]] static void throw_twice(std::uint64_t row, const std::filesystem::path& one,
+                                       const std::filesystem::path& other) {
+    std::error_code ignored;
+    if (std::filesystem::equivalent(one, other, ignored)) {
+      throw UsageError(fmt::format("{} is given twice: name each part once", other.string()));
+    }
+    throw Error(ExitCode::failure, fmt::format("row {} is there twice: in {} and in {}", row,
+                                               one.string(), other.string()));
   }
 
   [[noreturn]] void throw_missing() const {
