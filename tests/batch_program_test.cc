@@ -676,6 +676,17 @@ TEST_CASE("wrong usage of batch, merge and top is named") {
   check_fails("sluice top more", 2);
 }
 
+TEST_CASE("the scripts for Slurm say how they are submitted") {
+  const std::string scripts = std::string(source_folder) + "/scripts/slurm/";
+  for (const char* command : {"merge.sh parts", "batch-array.sh", "batch-array.sh model in.jsonl",
+                              "batch-array.sh model in.jsonl parts"}) {  // and no array
+    const Result result = shell("env -u SLURM_ARRAY_TASK_ID bash " + scripts + command);
+    INFO(command << "\n" << result.errors);
+    CHECK(result.status == 2);
+    CHECK(result.errors.starts_with("usage: sbatch "));
+  }
+}
+
 // The command between the quotes of a message.
 std::string quoted_command(const std::string& message) {
   const std::size_t begin = message.find('`') + 1;

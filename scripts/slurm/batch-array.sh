@@ -10,6 +10,10 @@
 #SBATCH --open-mode=append
 #SBATCH --signal=B:TERM@60
 set -euo pipefail
+if (($# < 3)) || [[ -z ${SLURM_ARRAY_TASK_ID-} ]]; then
+  echo "usage: sbatch --array=1-N $0 MODEL IN.jsonl OUT_FOLDER [options of sluice]" >&2
+  exit 2
+fi
 
 sluice=${SLUICE:-sluice}
 model=$1 rows=$2 folder=$3

@@ -5,4 +5,8 @@
 #
 #SBATCH --job-name=sluice-merge
 set -euo pipefail
+if (($# != 2)); then
+  echo "usage: sbatch --dependency=afterok:JOBID $0 OUT_FOLDER OUT.jsonl" >&2
+  exit 2
+fi
 exec "${SLUICE:-sluice}" merge "$1"/part-*.jsonl -o "$2" --force
