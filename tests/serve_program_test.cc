@@ -110,6 +110,9 @@ TEST_CASE("a server keeps to this machine unless it is told otherwise") {
   check_fails("sluice serve /nowhere.gguf --data none --port 0", 5, "/nowhere.gguf");
   write(folder.file("bad.gguf"), "no model");
   check_fails("sluice serve " + folder.file("bad.gguf") + " --data none --port 0", 3, "bad.gguf");
+  check_fails(serve + "--draft /nowhere.gguf", 5, "/nowhere.gguf");
+  check_fails(serve + "--speculate draft", 2, "--draft MODEL");
+  check_fails(serve + "--sinks 4", 2, "--window");
   check_fails(serve + "--quiet --budget 1MiB", 4, "");
 }
 

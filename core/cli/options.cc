@@ -489,7 +489,15 @@ std::uint32_t settled_sinks(const CommonOptions& options) {
   return options.sinks.value_or(engine::usual_sinks(options.window));
 }
 
+void check_run_options(const CommonOptions& options) {
+  if (options.sinks && options.window == 0) {
+    throw UsageError("--sinks are tokens that stay in a window: give --window too");
+  }
+  check_speculation(options.speculate);
+}
+
 engine::EngineOptions engine_options(const CommonOptions& options, std::uint32_t rows) {
+  check_run_options(options);
   engine::EngineOptions result;
   if (options.budget_bytes != 0) result.budget_bytes = options.budget_bytes;
   result.io = streaming::parse_io(options.io).value_or(streaming::Io::automatic);
@@ -498,9 +506,6 @@ engine::EngineOptions engine_options(const CommonOptions& options, std::uint32_t
   result.planned_threads = options.planned_threads;
   result.drafts = options.speculate.is_off() ? 0 : options.speculate.draft_max;
   result.window = options.window;
-  if (options.sinks && options.window == 0) {
-    throw UsageError("--sinks are tokens that stay in a window: give --window too");
-  }
   result.sinks = settled_sinks(options);
   result.kv = kvcache::parse_element_type(options.kv).value_or(kvcache::ElementType::int8);
   result.predicts = options.speculate.mode == "mtp";

@@ -153,10 +153,14 @@ CLI::Option* add_token_option(CLI::App& command, const std::string& name,
 // Refuses unusable stop texts before a model is read.
 void check_stop_texts(const SamplingOptions& options);
 
+// Throws UsageError for options of a run that do not go together.
+void check_run_options(const CommonOptions& options);
+
 // Throws UsageError naming the first id that is not in the vocabulary.
 void check_tokens(std::span<const tokenizer::Token> tokens, std::uint32_t vocabulary);
 
 // The same for all commands. `rows`: how many texts may have drafts of another model at a time.
+// Throws as check_run_options() does.
 engine::EngineOptions engine_options(const CommonOptions& options, std::uint32_t rows = 1);
 
 // How many of the first tokens stay in the window, given or not; 0 without a window.

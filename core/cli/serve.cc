@@ -288,6 +288,7 @@ CLI::App* add_serve(CLI::App& program, ServeOptions& options) {
 int run_serve(const ServeOptions& options) {
   check_stop_texts(options.sampling);
   static_cast<void>(sampling::Sampler(options.sampling.sampler));
+  check_run_options(options.common);
   const InterruptGuard guard;
   const http::ServiceManager manager;
   std::vector<http::Listener> listeners = open_listeners(options);
@@ -297,6 +298,7 @@ int run_serve(const ServeOptions& options) {
                                  .remove = {options.unix_path}});
   // A file that cannot be used is found before anybody hears that there is a server.
   const bool writes_text = engine::writes_text(gguf::Model::open(options.common.model));
+  read_draft_model(options.common.speculate);
   return_free_memory();
   std::string places;
   for (const http::Listener& listener : listeners) places += " " + listener.name();

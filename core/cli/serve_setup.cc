@@ -138,7 +138,6 @@ void plan_serve(const ServeOptions& options, const engine::RunPlanner& planner,
 
 ServePreparation prepare_serve(const ServeOptions& options) {
   ServePreparation preparation;
-  read_draft_model(options.common.speculate);
   const engine::RunPlanner& planner =
       preparation.planner.emplace(options.common.model, gguf::ParseOptions{});
   plan_serve(options, planner, preparation);

@@ -61,21 +61,23 @@ void read_draft_model(const SpeculateOptions& speculate) {
   if (speculate.draft_model) speculate.draft_model->read();
 }
 
-void plan_draft_model(const SpeculateOptions& speculate, std::uint32_t rows,
-                      engine::EngineOptions& options) {
+void check_speculation(const SpeculateOptions& speculate) {
   const bool is_needed = speculate.mode == "draft";
   if (is_needed && !speculate.draft_model) {
     throw UsageError("--speculate draft needs a model that guesses: give --draft MODEL");
   }
-  if (speculate.is_off() && speculate.has_draft_max) {
-    warn("--draft-max is of no use with --speculate off: give auto, or leave it out");
-  }
-  if (!speculate.draft_model) return;
-  if (!is_needed && speculate.mode != "auto") {
+  if (speculate.draft_model && !is_needed && speculate.mode != "auto") {
     throw UsageError(fmt::format("--draft is of no use with --speculate {}: give auto or draft",
                                  speculate.mode));
   }
-  speculate.draft_model->plan_for(options, rows);
+}
+
+void plan_draft_model(const SpeculateOptions& speculate, std::uint32_t rows,
+                      engine::EngineOptions& options) {
+  if (speculate.is_off() && speculate.has_draft_max) {
+    warn("--draft-max is of no use with --speculate off: give auto, or leave it out");
+  }
+  if (speculate.draft_model) speculate.draft_model->plan_for(options, rows);
 }
 
 void settle_draft_model(const CommonOptions& common, const engine::RunPlanner& planner,

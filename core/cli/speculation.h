@@ -20,8 +20,11 @@ void add_speculate_options(CLI::App& command, CommonOptions& options,
 // when a plan of the other model is made.
 void read_draft_model(const SpeculateOptions& speculate);
 
+// Throws UsageError for options that do not go together.
+void check_speculation(const SpeculateOptions& speculate);
+
 // Adds the lines of the model of --draft to the options of the model that it helps. At most `rows`
-// texts have its drafts at a time. Throws UsageError for options that do not go together.
+// texts have its drafts at a time.
 void plan_draft_model(const SpeculateOptions& speculate, std::uint32_t rows,
                       engine::EngineOptions& options);
 
