@@ -671,6 +671,16 @@ TEST_CASE("the experts of a run are reported, and traced token by token") {
   }
   CHECK(count == 3 * (1 + 8 + 4));  // one token warms up
   check_fails("sluice bench " + model + " -q -p 1 -n 1 --trace-experts " + model, 2, "model");
+  // The text is right, but a trace that cannot be written is lost, in the middle as at the end.
+  for (const std::size_t length : {1, 3000}) {
+    const std::string run =
+        "sluice run " + model + " -q --raw --seed 1 -n 9 --ctx 4096 -p " + std::string(length, 'x');
+    const Result lost = shell(run + " --trace-experts /dev/full");
+    CHECK(lost.status == 5);
+    CHECK(is_one_line(lost.errors));
+    CHECK(lost.errors.find("/dev/full") != std::string::npos);
+    CHECK(lost.output == shell(run).output);
+  }
 }
 
 TEST_CASE("a plan for a mixture depends on how many of its experts are found in memory") {

@@ -140,6 +140,10 @@ TEST_CASE("the experts that the texts of a server take are traced") {
   post(server.port, "/v1/completions", {{"prompt", "x"}, {"max_tokens", 3}});
   REQUIRE(server.stop(SIGTERM) == 0);
   CHECK(content(trace).starts_with("sluice experts 1\n0 8: "));
+  const Folder other;
+  Serving full(other, model, {"--trace-experts", "/dev/full"});
+  post(full.port, "/v1/completions", {{"prompt", "x"}, {"max_tokens", 3}});
+  CHECK(full.stop(SIGTERM) == 5);
 }
 
 TEST_CASE("two servers do not share a folder of batches") {

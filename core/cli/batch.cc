@@ -323,6 +323,7 @@ class Run {
       announce_sandbox();
     }
     write_report(options_, watch_, record, done_, work_, prepared.job.scheduler.parallel);
+    options_.common.trace->end();
     if (done_.is_complete()) return 0;
     return journal_ != nullptr ? exit_status_resume : exit_status_of_signal(interrupt_signal());
   }

@@ -288,6 +288,7 @@ int run_bench(const BenchOptions& options) {
                : format == "md"  ? bench_markdown(report, results)
                                  : fit_terminal(bench_table(report, results)));
   write_report_file(options.common, report);
+  options.common.trace->end();
   return 0;
 }
 

@@ -6,55 +6,58 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "core/cli/output.h"
-#include "core/files/durable_file.h"
 
 namespace sluice::cli {
-namespace {
-
-class ExpertTrace {
- public:
-  explicit ExpertTrace(const std::filesystem::path& path)
-      : file_(path, {.named_by = files::NamedBy::user}) {
-    text_ = fmt::format("{}\n", expert_trace_head);
-  }
-
-  ~ExpertTrace() {
-    try {
-      file_.write(text_);
-      file_.commit();
-    } catch (const std::system_error& error) {
-      warn(error.what());
-    }
-  }
-
-  void add(const model::ExpertChoices& choices) {
-    constexpr std::size_t held_max = std::size_t{1} << 16;
-    text_ +=
-        fmt::format("{} {}: {}\n", choices.group, choices.experts, fmt::join(choices.chosen, " "));
-    if (text_.size() < held_max) return;
-    file_.write(text_);
-    text_.clear();
-  }
-
- private:
-  files::DurableFile file_;
-  std::string text_;  // not yet written
-};
-
-}  // namespace
 
 bool is_expert_trace(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::string head;
-  return std::getline(file, head) && head == expert_trace_head;
+  std::error_code absent;
+  if (!std::filesystem::is_regular_file(path, absent)) return false;  // a device may have no end
+  const std::string wanted = fmt::format("{}\n", expert_trace_head);
+  std::string head(wanted.size(), '\0');
+  std::ifstream(path).read(head.data(), static_cast<std::streamsize>(head.size()));
+  return head == wanted;
 }
 
-model::ExpertWatch trace_experts(const std::filesystem::path& path) {
-  return [trace = std::make_shared<ExpertTrace>(path)](const model::ExpertChoices& choices) {
-    trace->add(choices);
-  };
+ExpertTrace::~ExpertTrace() {
+  try {
+    end();
+  } catch (const std::system_error& error) {
+    warn(error.what());
+  }
+}
+
+model::ExpertWatch ExpertTrace::watch(const std::filesystem::path& path) {
+  if (!file_) {
+    const files::DurableFileOptions options{.named_by = files::NamedBy::user};
+    file_ = std::make_unique<files::DurableFile>(path, options);
+    text_ = fmt::format("{}\n", expert_trace_head);
+  }
+  return [this](const model::ExpertChoices& choices) { add(choices); };
+}
+
+void ExpertTrace::end() {
+  if (!file_) return;
+  const std::unique_ptr<files::DurableFile> file = std::move(file_);  // there is one attempt
+  if (failure_) std::rethrow_exception(failure_);
+  file->write(text_);
+  file->commit();
+}
+
+void ExpertTrace::add(const model::ExpertChoices& choices) {
+  if (failure_) return;
+  constexpr std::size_t held_max = std::size_t{1} << 16;
+  text_ +=
+      fmt::format("{} {}: {}\n", choices.group, choices.experts, fmt::join(choices.chosen, " "));
+  if (text_.size() < held_max) return;
+  try {
+    file_->write(text_);
+  } catch (const std::system_error&) {
+    failure_ = std::current_exception();
+  }
+  text_.clear();
 }
 
 }  // namespace sluice::cli

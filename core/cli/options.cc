@@ -12,7 +12,6 @@
 
 #include "base/number.h"
 #include "core/cli/command_line.h"
-#include "core/cli/expert_trace.h"
 #include "core/cli/files.h"
 #include "core/cli/help.h"
 #include "core/cli/interrupt.h"
@@ -550,7 +549,7 @@ std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
     }
     refuse_files_of_model(common.trace_experts, common.model);
     refuse_existing(common.trace_experts, common.force || is_expert_trace(common.trace_experts));
-    options.expert_watch = trace_experts(common.trace_experts);
+    options.expert_watch = common.trace->watch(common.trace_experts);
   }
   Progress progress(common.quiet);
   progress.show(fmt::format("loading {}", common.model.string()));

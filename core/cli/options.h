@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "core/cli/expert_trace.h"
 #include "core/engine/engine.h"
 #include "core/gguf/gguf.h"
 #include "core/sampling/sampler.h"
@@ -44,7 +45,8 @@ struct CommonOptions {
   std::string io = "auto";
   std::filesystem::path config;
   std::filesystem::path report;
-  std::filesystem::path trace_experts;  // empty: none
+  std::filesystem::path trace_experts;                                   // empty: none
+  std::shared_ptr<ExpertTrace> trace = std::make_shared<ExpertTrace>();  // to that file
   std::string sandbox = "auto";
   bool force = false;  // replaces files that exist
   bool quiet = false;

@@ -388,6 +388,7 @@ int run_run(const RunOptions& options) {
   }
   engine.reset();  // frees its memory for measuring the limits
   write_report(watch, options.common, record, written.counts);
+  options.common.trace->end();
   const int signal = interrupt_signal();
   return signal == 0 ? 0 : exit_status_of_signal(signal);
 }

@@ -344,6 +344,8 @@ int run_serve(const ServeOptions& options) {
   if (!options.common.quiet) remark(grace_line(*service, options.grace_s));
   running_jobs.stop();
   running.stop(std::chrono::seconds(options.grace_s));
+  service.reset();  // no step follows
+  options.common.trace->end();
   return 0;
 }
 
