@@ -460,12 +460,12 @@ TEST_CASE("a file that changes while it is read is not mixed") {
   std::atomic<int> asked = 0;
   SmallHub hub([&](const HubRequest& request) {
     const bool is_part = request.is_download() && request.headers.count("range") != 0;
-    if (is_part && ++asked == 2) server->put("m.gguf", std::string(10'000'000, 'b'));
+    if (is_part && ++asked == 2) server->put("m.gguf", "GGUF" + std::string(10'000'000, 'b'));
     return is_part ? Fault::cut : Fault::none;
   });
   server = &hub;
   const Caches caches(hub);
-  hub.put("m.gguf", std::string(10'000'000, 'a'));
+  hub.put("m.gguf", "GGUF" + std::string(10'000'000, 'a'));
   CHECK_THAT(failure(hub.url() + "/cdn/m.gguf"), Contains("has changed meanwhile"));
 }
 
@@ -553,7 +553,8 @@ TEST_CASE("a new version replaces the old one when it is whole, and not before")
 }
 
 TEST_CASE("what is no model is not kept as one") {
-  SmallHub hub;
+  SmallHub hub([](const HubRequest&) { return Fault::slow; });
+  hub.slowness = std::chrono::milliseconds(20);
   const Caches caches(hub);
   const std::string page = "\r\n<!DOCTYPE HTML><html>sign in</html>";
   const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 5\n";
@@ -563,6 +564,8 @@ TEST_CASE("what is no model is not kept as one") {
   hub.put("pointer.gguf", pointer);
   hub.put("a/raw/main/m.gguf", pointer);
   hub.put("zip.gguf", "PK\x03\x04...");
+  hub.put("text", "Come back tomorrow.\n");
+  hub.put("video", std::string(30'000'000, 'v'));
   hub.put("empty.gguf", "");
   hub.put("ollama", "PK");
   const auto said = [&](const std::string& file) { return failure(hub.url() + "/cdn/" + file); };
@@ -573,6 +576,9 @@ TEST_CASE("what is no model is not kept as one") {
   CHECK_THAT(said("a/raw/main/m.gguf"), Contains("take /resolve/ instead of /raw/"));
   CHECK_THAT(said("zip.gguf"), Contains("it does not begin with 'GGUF'"));
   CHECK_THAT(said("empty.gguf"), Contains("no GGUF file"));
+  CHECK_THAT(said("text"), Contains("no GGUF file"));
+  CHECK_THAT(said("video"), Contains("no GGUF file"));
+  CHECK(hub.sent_bytes() < 15'000'000);  // its beginning shows it
   for (const std::string& reference :
        {std::string("hf:o/r/zip.gguf"), "ollama:" + hub.host() + "/library/tiny"}) {
     CHECK_THAT(failure(reference), Contains("no GGUF file"));
@@ -580,7 +586,8 @@ TEST_CASE("what is no model is not kept as one") {
   CHECK_THAT(failure("hf:o/r/page.gguf"), Contains("gives a page of HTML"));
   ::setenv("HF_ENDPOINT", "https://hub.example.com", 1);
   CHECK_THAT(said("a/blob/main/m.gguf"), !Contains("/resolve/"));
-  for (const char* end : {".incomplete", "m.gguf", "zip.gguf", "/page", ".etag"}) {
+  for (const char* end :
+       {".incomplete", "m.gguf", "zip.gguf", "/page", "/text", "/video", ".etag"}) {
     INFO(end);
     CHECK(paths_below(caches.folder.path(), end).empty());
   }

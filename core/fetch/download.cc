@@ -126,9 +126,9 @@ class PartialFile {
   }
 
   // How it begins.
+  static constexpr std::size_t front_bytes = 256;
   std::string front() const {
-    constexpr std::size_t bytes_max = 256;
-    std::string text(bytes_max, '\0');
+    std::string text(front_bytes, '\0');
     text.resize(files::read_at(file_.number(), std::as_writable_bytes(std::span(text)), 0));
     return text;
   }
@@ -149,9 +149,11 @@ class PartialFile {
   Sha256 sum_;
 };
 
-// Throws Error for what servers give in the place of a model; `front` is how it begins.
-void require_model(const RemoteFile& remote, const fs::path& target, std::string_view front) {
+// Throws Error for what servers give in the place of a model, of which nothing is kept.
+// Repositories of the hub have other files too.
+void require_model(const RemoteFile& remote, PartialFile& partial) {
   const auto fail = [&](std::string_view text) {
+    partial.clear();
     throw Error(ExitCode::io, fmt::format("{}: {}; nothing was kept", remote.name, text));
   };
   const bool is_hub = host_of(remote.url) == host_of(hub_endpoint());
@@ -159,6 +161,7 @@ void require_model(const RemoteFile& remote, const fs::path& target, std::string
     return is_hub && remote.name.find(part) != std::string::npos;
   };
   constexpr std::string_view magic = "GGUF";
+  const std::string front = partial.front();
   if (front.starts_with(magic)) return;
   const std::string lower = text::lower_case(front);
   const std::string_view start = base::trimmed(lower);
@@ -172,8 +175,7 @@ void require_model(const RemoteFile& remote, const fs::path& target, std::string
                            : "this is a pointer of git-lfs, a text in the place of the file: take "
                              "the URL by which the server gives the file itself");
   }
-  // The hub's blobs have no names, and other files than models are there as well.
-  if (remote.name.ends_with(".gguf") || target.extension() == ".gguf") {
+  if (!remote.name.starts_with("hf:") || remote.name.ends_with(".gguf")) {
     fail("this is no GGUF file: it does not begin with 'GGUF'");
   }
 }
@@ -294,7 +296,7 @@ void read_whole(Web& web, const RemoteFile& remote, PartialFile& partial,
 }
 
 // Brings the partial file to its end, and checks it.
-void complete(Web& web, const RemoteFile& remote, const DownloadPlace& place, PartialFile& partial,
+void complete(Web& web, const RemoteFile& remote, PartialFile& partial,
               const OnProgress& on_progress) {
   const bool is_known = !remote.sha256.empty() || !remote.version.empty();
   if (!is_known || (remote.bytes && partial.bytes() > *remote.bytes)) partial.clear();
@@ -302,7 +304,12 @@ void complete(Web& web, const RemoteFile& remote, const DownloadPlace& place, Pa
     if (remote.bytes) partial.require_room(*remote.bytes);
     const std::uint64_t earlier = partial.bytes();
     partial.read_again(web.options().on_wait);
+    bool is_looked_at = earlier != 0;  // what is begun may be wrong: the sum will tell
     const auto on_bytes = [&](std::uint64_t pending) {
+      if (!is_looked_at && partial.bytes() >= PartialFile::front_bytes) {
+        require_model(remote, partial);
+        is_looked_at = true;
+      }
       on_progress({remote.name, partial.bytes() + pending, earlier, remote.bytes});
     };
     const bool has_pieces = remote.bytes && PiecedDownload(web, remote, partial, on_bytes).run();
@@ -323,12 +330,7 @@ void complete(Web& web, const RemoteFile& remote, const DownloadPlace& place, Pa
                             "{}, stated {}); nothing was kept",
                             remote.name, sum, remote.sha256));
   }
-  try {
-    require_model(remote, place.target, partial.front());
-  } catch (const Error&) {
-    partial.clear();
-    throw;
-  }
+  require_model(remote, partial);
 }
 
 void commit(PartialFile& partial, const DownloadPlace& place) {
@@ -380,7 +382,7 @@ void download(Web& web, const RemoteFile& remote, const DownloadPlace& place,
   note_begun(begun);
   PartialFile partial(place.partial, remote.name);
   try {
-    complete(web, remote, place, partial, on_progress);
+    complete(web, remote, partial, on_progress);
   } catch (...) {
     if (partial.bytes() == 0) remove_begun(begun, place.lock);
     throw;

@@ -51,7 +51,7 @@ void require_room(const std::vector<Download>& files);
 // not touched before; `before_commit` is called then. Waits while another program downloads the
 // same file, and throws what web.on_wait throws meanwhile. Throws Error with ExitCode::io when
 // there is not room enough, the bytes are not those that the server promised, it does not give
-// them, or they are a page or a pointer of git-lfs in the place of a model.
+// them, or they begin otherwise than a model does; that is seen when the first of them have come.
 void download(
     Web& web, const RemoteFile& remote, const DownloadPlace& place, const OnProgress& on_progress,
     const std::function<void()>& before_commit = [] {});
