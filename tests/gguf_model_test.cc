@@ -189,6 +189,32 @@ TEST_CASE("shards that do not belong together are errors") {
   }
 }
 
+TEST_CASE("tensors that are larger than any model together are refused where only headers are") {
+  const test::TemporaryFolder folder;
+  const auto write = [&](std::uint16_t count, std::uint64_t shard_bytes) {
+    for (std::uint16_t i = 0; i < count; ++i) {
+      Writer writer;
+      writer.add("split.no", i);
+      writer.add("split.count", count);
+      writer.add("split.tensors.count", std::int32_t{count});
+      const std::array<std::uint64_t, 2> dims = {1024, shard_bytes / 4096};
+      writer.add_tensor(fmt::format("blk.{}.x", i), dims, 0);
+      write_bytes(folder.path() / fmt::format("m-{:05}-of-{:05}.gguf", i + 1, count),
+                  writer.header());
+    }
+    return Model::open(folder.path() / fmt::format("m-{:05}-of-{:05}.gguf", 1, count),
+                       {.header_only = true});
+  };
+  const Model largest = write(4, data_bytes_max / 4);
+  CHECK(largest.data_bytes() == data_bytes_max);
+  CHECK(largest.elements() == data_bytes_max / 4);
+  const std::string message = lookup_error([&] { write(5, data_bytes_max / 4); });
+  INFO(message);
+  CHECK(contains(message, "m-00005-of-00005.gguf: tensor 'blk.4.x'"));
+  // Eight times 2^61 bytes are 0 in 64 bits.
+  CHECK(contains(lookup_error([&] { write(8, std::uint64_t{1} << 61); }), "'blk.0.x'"));
+}
+
 TEST_CASE("a file that cannot be read is an I/O error that names it") {
   const test::TemporaryFolder folder;
   for (const auto& path : {folder.path() / "absent.gguf", folder.path()}) {

@@ -153,6 +153,12 @@ void Model::add_file(const std::filesystem::path& path, const Header& header,
   for (TensorInfo tensor : header.tensors) {
     tensor.file = index;
     data_bytes_ += align_up(tensor.bytes, header.alignment);
+    if (data_bytes_ > data_bytes_max) {
+      throw ModelError(fmt::format(
+          "{}: tensor {}: with it the tensors have {} bytes, more than any model; the file is "
+          "damaged",
+          path.string(), text::quoted(tensor.name), data_bytes_));
+    }
     tensors_.push_back(tensor);
   }
 }

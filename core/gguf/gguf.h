@@ -14,6 +14,8 @@
 // - A file without tensors need not be padded to the start of its data.
 // - The header of a file on disk has at most 256 MiB, ten times that of any model: it is held in
 //   memory, and a text in it may claim the whole file.
+// - The tensors of a model have at most 16 TiB together, several times those of any model. So sums
+//   and products of sizes cannot wrap, even where only the header is there and no file bounds them.
 #pragma once
 
 #include <array>
@@ -70,6 +72,9 @@ struct Header {
 Header parse_header(std::span<const std::byte> bytes, const std::string& source,
                     const ParseOptions& options = {},
                     const std::function<void(std::uint64_t end)>& read_to = {});
+
+// The most bytes of the tensors of a model, with padding.
+inline constexpr std::uint64_t data_bytes_max = std::uint64_t{1} << 44;
 
 // The alignment of data when the file does not say.
 inline constexpr std::uint32_t default_alignment = 32;

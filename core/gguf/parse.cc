@@ -242,13 +242,11 @@ void read_placement(Cursor& cursor, TensorInfo& tensor, std::uint32_t alignment)
       tensor_bytes(*layout, tensor.dims[0], tensor.dims[1] * tensor.dims[2] * tensor.dims[3]);
   const std::uint64_t offset_at = cursor.offset();
   tensor.offset = cursor.read<std::uint64_t>("the offset");
-  // Half of the range leaves room to add the start of the data and padding without overflow.
-  constexpr std::uint64_t bytes_max = std::numeric_limits<std::uint64_t>::max() / 4;
-  if (!bytes || *bytes > bytes_max) {
-    cursor.fail(type_at, fmt::format("{} as {} is larger than any file", tensor.shape(), name));
+  if (!bytes || *bytes > data_bytes_max) {
+    cursor.fail(type_at, fmt::format("{} as {} is larger than any model", tensor.shape(), name));
   }
   tensor.bytes = *bytes;
-  if (tensor.offset % alignment != 0 || tensor.offset > bytes_max) {
+  if (tensor.offset % alignment != 0 || tensor.offset > data_bytes_max) {
     cursor.fail(offset_at, fmt::format("the data is at offset {}, expected a multiple of the "
                                        "alignment {} inside the file",
                                        tensor.offset, alignment));
