@@ -96,6 +96,17 @@ TEST_CASE("the texts of RWKV's vocabulary have escapes") {
   }
 }
 
+TEST_CASE("more tokens or merges than any model has are refused") {
+  const std::vector<std::string> empty((std::size_t{1} << 21) + 1);
+  for (const std::string key : {"tokens", "merges"}) {
+    Builder file;
+    file.text("model", "gpt2").texts("tokens", key == "tokens" ? empty : letters);
+    if (key == "merges") file.texts("merges", empty);
+    INFO(key);
+    CHECK(contains(refusal(file), "'tokenizer.ggml." + key + "': has 2097153 elements"));
+  }
+}
+
 TEST_CASE("an unknown or missing pre-tokenizer is named in a warning") {
   Builder unknown;
   begin_bpe(unknown);

@@ -46,7 +46,13 @@ VocabularyKind kind_of(const gguf::Metadata& metadata) {
                                         what));
 }
 
-std::vector<std::string> copy_of(const gguf::StringArray& strings) {
+std::vector<std::string> load_texts(const gguf::Metadata& metadata, std::string_view name) {
+  const std::string key = key_of(name);
+  const gguf::StringArray strings = metadata.require_strings(key);
+  if (strings.size() > entries_max) {
+    throw metadata.error(
+        key, fmt::format("has {} elements; expected at most {}", strings.size(), entries_max));
+  }
   std::vector<std::string> result;
   result.reserve(strings.size());
   for (const std::string_view text : strings) result.emplace_back(text);
@@ -274,7 +280,7 @@ Vocabulary load_vocabulary(const gguf::Metadata& metadata) {
   vocabulary.source = metadata.source();
   vocabulary.kind = kind_of(metadata);
   vocabulary.pre = std::string(metadata.find_string(key_of("pre")).value_or(""));
-  vocabulary.tokens = copy_of(metadata.require_strings(key_of("tokens")));
+  vocabulary.tokens = load_texts(metadata, "tokens");
   vocabulary.types = load_types(metadata);
   const auto space_prefix = metadata.find_bool(key_of("add_space_prefix"));
   if (vocabulary.kind == VocabularyKind::sentencepiece) {
@@ -297,7 +303,7 @@ Vocabulary load_vocabulary(const gguf::Metadata& metadata) {
     vocabulary.add_space_prefix = false;
     remove_escapes(metadata, vocabulary.tokens);
   } else {
-    vocabulary.merges = copy_of(metadata.require_strings(key_of("merges")));
+    vocabulary.merges = load_texts(metadata, "merges");
     vocabulary.add_space_prefix = false;
     if (space_prefix.value_or(false)) {
       vocabulary.warnings.push_back(

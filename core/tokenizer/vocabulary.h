@@ -84,6 +84,10 @@ Vocabulary load_vocabulary(const gguf::Metadata& metadata);
 // byte of a text costs at most so many look-ups.
 inline constexpr std::size_t piece_bytes_max = 1024;
 
+// The most tokens, and the most merges: several times those of any model. Even one without a text
+// takes more memory here than in the file.
+inline constexpr std::size_t entries_max = std::size_t{1} << 21;
+
 // Throws ModelError, naming the key, when the parts do not fit together: lengths that differ, a
 // token that occurs twice, a byte token that names no byte, a score that is not a number, a merge
 // that does not have two parts, an id out of range, a token above piece_bytes_max.
