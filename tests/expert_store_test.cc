@@ -420,6 +420,30 @@ TEST_CASE("the bound of a mixture follows the share of its experts that are in m
   }
 }
 
+TEST_CASE("a rehearsed prompt has logits of its last token alone, as one of a run") {
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "model.gguf";
+  synth::SyntheticModel(synth::shape_by_name("tiny-gemma2"), "Q8_0").write(file, 1, {});
+  const gguf::Model model = gguf::Model::open(file);
+  plan::Request request;
+  request.context = 64;
+  plan::PlannedModel planned = plan::plan_model(model, {}, request);
+  // The caps of this model's logits tell how many there are.
+  static std::size_t logits = 0;
+  kernels::KernelTable table = kernels::kernel_table();
+  table.vector_ops.softcap = [](float*, std::size_t size, float) { logits += size; };
+  topology::ThreadTeam team(topology::CpuList{0});
+  engine::Rehearsal rehearsal(planned, table, team, nullptr, 1 << 20);
+  const std::size_t of_token = planned.decoder->hyper_parameters().vocabulary;
+  const auto logits_of = [&](engine::LogitsOf wanted) {
+    logits = 0;
+    rehearsal.step_seconds(1, 16, wanted, std::chrono::milliseconds(0));
+    return logits;
+  };
+  CHECK(logits_of(engine::LogitsOf::last_token) == of_token);
+  CHECK(logits_of(engine::LogitsOf::all_tokens) == 16 * of_token);
+}
+
 TEST_CASE("tokens of a rehearsed step take all experts alike") {
   const TemporaryFolder folder;
   const auto file = write_mixture(folder);
@@ -449,7 +473,7 @@ TEST_CASE("tokens of a rehearsed step take all experts alike") {
     const std::size_t before = disk.requests.size();
     constexpr int steps = 10;
     for (int step = 0; step < steps; ++step) {
-      rehearsal.step_seconds(tokens, 1, std::chrono::milliseconds(0));
+      rehearsal.step_seconds(tokens, 1, engine::LogitsOf::all_tokens, std::chrono::milliseconds(0));
     }
     const auto reads = static_cast<double>(
         std::ranges::count_if(std::span(disk.requests).subspan(before), is_experts));

@@ -182,7 +182,8 @@ Measured measure(const engine::RunPlanner& planner, const std::filesystem::path&
                  const engine::EngineOptions& options, std::uint64_t tokens_max, bool is_streamed) {
   constexpr auto disk_time = std::chrono::milliseconds(500);
   Measured out;
-  const std::vector<engine::StepPoint> steps = planner.rehearse_steps(options, tokens_max);
+  const std::vector<engine::StepPoint> steps =
+      planner.rehearse_steps(options, tokens_max, engine::LogitsOf::all_tokens);
   out.steps_count = std::min(steps.size(), out.steps.size());
   std::copy_n(steps.begin(), out.steps_count, out.steps.begin());
   if (is_streamed) {

@@ -117,7 +117,8 @@ class Predictor {
     constexpr std::uint64_t tokens_max = 64;  // of a step that is measured; larger ones follow it
     const double slower_now = limits_.usual.int8_macs_per_s / measured_.int8_macs_per_s;
     std::vector<batch::StepCurve::Point> points;
-    for (const engine::StepPoint& point : planner_.rehearse_steps(options_, tokens_max)) {
+    for (const engine::StepPoint& point :
+         planner_.rehearse_steps(options_, tokens_max, engine::LogitsOf::last_token)) {
       points.push_back({point.tokens, point.seconds / slower_now});
     }
     const batch::StepCurve curve(std::move(points));

@@ -171,8 +171,8 @@ class RunPlanner {
   // `tokens_max`, when the sequence or the chunk has no room for more, or when time grows in
   // proportion to tokens and further ones need no further experts. A step of one token is always
   // measured.
-  std::vector<StepPoint> rehearse_steps(const EngineOptions& options,
-                                        std::uint64_t tokens_max) const;
+  std::vector<StepPoint> rehearse_steps(const EngineOptions& options, std::uint64_t tokens_max,
+                                        LogitsOf logits) const;
 
  private:
   friend class Engine;

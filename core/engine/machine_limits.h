@@ -56,6 +56,10 @@ bool measures_quickly();
 // How long a measurement takes that usually takes `duration`: a sixteenth if it is quick.
 std::chrono::milliseconds measuring_time(std::chrono::milliseconds duration);
 
+// The tokens of a step whose logits are wanted: the last one of a prompt, or all, as when each is
+// of another sequence that generates.
+enum class LogitsOf { last_token, all_tokens };
+
 // A step that was measured (engine/rehearsal.h).
 struct RehearsedStep {
   double seconds = 0;

@@ -150,8 +150,9 @@ auto Rehearsal::repeat(std::chrono::milliseconds duration, Time time) {
 }
 
 std::vector<double> Rehearsal::step_seconds(std::size_t sequences, std::size_t tokens,
-                                            std::chrono::milliseconds duration) {
+                                            LogitsOf logits, std::chrono::milliseconds duration) {
   make_room(sequences, tokens);
+  if (logits == LogitsOf::last_token) columns_with_logits_ = sequences;
   std::vector<double> seconds = repeat(duration, [&] { return time_step(); });
   std::ranges::sort(seconds);
   return seconds;
@@ -203,11 +204,12 @@ void Rehearsal::make_room(std::size_t sequences, std::size_t tokens) {
   std::minstd_rand random;
   std::uniform_real_distribution<float> any(-1, 1);
   for (float& x : x_) x = any(random);
-  logits_.resize(columns_.size() * hp.vocabulary);
+  columns_with_logits_ = columns_.size();
 }
 
 // Runs a step and returns its seconds. Sequences do not advance, so the step can be repeated.
 double Rehearsal::time_step() {
+  logits_.resize(columns_with_logits_ * planned_.decoder->hyper_parameters().vocabulary);
   const Clock::time_point begin = Clock::now();
   const std::size_t each = columns_.size() / sequences_.size();
   for (kvcache::Sequence& sequence : sequences_) {
@@ -219,9 +221,9 @@ double Rehearsal::time_step() {
     const float* const hidden = decoder.keep_hidden(compute_, x_.data(), columns_.size());
     decoder.store_predicted(compute_, {columns_, cache_, x_.data()},
                             [](std::size_t) { return nullptr; });
-    decoder.run_head_on_hidden(compute_, hidden, columns_.size(), logits_.data());
+    decoder.run_head_on_hidden(compute_, hidden, columns_with_logits_, logits_.data());
   } else if (decoder.has_head()) {
-    decoder.run_head(compute_, x_.data(), columns_.size(), logits_.data());
+    decoder.run_head(compute_, x_.data(), columns_with_logits_, logits_.data());
   }
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }

@@ -73,10 +73,10 @@ class Rehearsal {
             topology::ThreadTeam& team, std::unique_ptr<streaming::Reader> reader,
             std::size_t stand_in_bytes, std::optional<double> hit_rate = {});
 
-  // The seconds of steps with `tokens` tokens of each of `sequences` sequences, all with logits,
-  // ascending. Runs steps for `duration`, at least one. The first counts only if there are no more,
-  // because it touches memory for the first time. Each sequence already has some tokens.
-  std::vector<double> step_seconds(std::size_t sequences, std::size_t tokens,
+  // The seconds of steps with `tokens` tokens of each of `sequences` sequences, ascending. Runs
+  // steps for `duration`, at least one. The first counts only if there are no more, because it
+  // touches memory for the first time. Each sequence already has some tokens.
+  std::vector<double> step_seconds(std::size_t sequences, std::size_t tokens, LogitsOf logits,
                                    std::chrono::milliseconds duration);
   // The same with one token of each sequence, each step beside a measurement of the memory.
   std::vector<RehearsedStep> steps_beside_memory(std::size_t sequences,
@@ -96,6 +96,7 @@ class Rehearsal {
   model::Compute compute_;
   std::vector<kvcache::Sequence> sequences_;
   std::vector<model::Column> columns_;
+  std::size_t columns_with_logits_ = 0;
   std::vector<float> x_, logits_;
 };
 

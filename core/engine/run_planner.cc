@@ -117,7 +117,7 @@ StepTime RunPlanner::rehearse_step(const EngineOptions& options,
 }
 
 std::vector<StepPoint> RunPlanner::rehearse_steps(const EngineOptions& options,
-                                                  std::uint64_t tokens_max) const {
+                                                  std::uint64_t tokens_max, LogitsOf logits) const {
   constexpr std::size_t times = 4;
   constexpr auto duration = std::chrono::milliseconds(50);
   RehearsedRun run(*opened_, options);
@@ -128,8 +128,8 @@ std::vector<StepPoint> RunPlanner::rehearse_steps(const EngineOptions& options,
   std::vector<StepPoint> points;
   for (std::size_t tokens = 1; tokens <= most; tokens *= times) {
     // The best of both: a slow moment of the machine would bend the curve.
-    double seconds = rehearsal.step_seconds(1, tokens, duration).front();
-    seconds = std::min(seconds, rehearsal.step_seconds(1, tokens, duration).front());
+    const auto best = [&] { return rehearsal.step_seconds(1, tokens, logits, duration).front(); };
+    const double seconds = std::min(best(), best());
     points.push_back({static_cast<double>(tokens), seconds});
     // From here on, time grows in proportion to tokens. With experts it may do so before that, as
     // long as each token needs others.
