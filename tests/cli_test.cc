@@ -826,6 +826,24 @@ TEST_CASE("a plan does not count a table as streamed of which rows are read") {
   CHECK(planned["predicted_first_token"]["seconds"].get<double>() < 8);
 }
 
+TEST_CASE("a plan for another machine has the memory of that one") {
+  const Folder folder;
+  const std::string model = make_model(folder), encoder = folder.file("encoder.gguf");
+  REQUIRE(shell("sluice synth tiny-bert " + encoder).status == 0);
+  // Neither the budget nor these keys and values fit into any machine.
+  constexpr std::uint64_t TiB = std::uint64_t{1} << 40;
+  const std::string large = " --ctx 5000000 --parallel 200 --kv f32 --for run,100TiB";
+  for (const std::string& given : {encoder + " --for embed,100TiB", model + large}) {
+    const Result result = shell("sluice plan --json " + given);
+    INFO(given << "\n" << result.errors);
+    REQUIRE(result.status == 0);
+    const nlohmann::json planned = nlohmann::json::parse(result.output);
+    CHECK(planned["budget_bytes"].get<std::uint64_t>() == 100 * TiB);
+    CHECK(planned["budget_source"] == "--for");
+    CHECK(result.errors.find("this machine") == std::string::npos);
+  }
+}
+
 TEST_CASE("a plan for another machine has the threads of that one") {
   if (is_sanitized) SLUICE_SKIP("its own memory is beyond any budget that would stream");
   const Folder folder;

@@ -503,6 +503,7 @@ engine::EngineOptions engine_options(const CommonOptions& options, std::uint32_t
   result.context = options.context;
   result.threads = options.threads;
   result.planned_threads = options.planned_threads;
+  result.has_memory_of_another = options.has_memory_of_another;
   result.drafts = options.speculate.is_off() ? 0 : options.speculate.draft_max;
   result.window = options.window;
   result.sinks = settled_sinks(options);

@@ -41,6 +41,7 @@ struct CommonOptions {
   std::optional<std::uint32_t> sinks;
   unsigned threads = 0;          // 0: auto
   unsigned planned_threads = 0;  // of another machine that is planned for; 0: those of this one
+  bool has_memory_of_another = false;  // budget_bytes is what that machine has
   std::string kv = "int8";
   std::string io = "auto";
   std::filesystem::path config;

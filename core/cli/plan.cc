@@ -128,6 +128,7 @@ std::string_view take_use(PlanOptions& options, const std::string& word) {
                              word));
   }
   options.common.budget_bytes = std::stoull(bytes);
+  options.common.has_memory_of_another = true;
   return "--budget";
 }
 

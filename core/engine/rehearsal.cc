@@ -41,6 +41,18 @@ std::size_t longest(const std::vector<streaming::Segment>& segments) {
   return most;
 }
 
+// Steps take place near the beginning of a text. The cache of another machine's run could be larger
+// than the memory of this one.
+kvcache::CacheConfig rehearsed_cache(kvcache::CacheConfig config) {
+  if (config.window.positions != 0) return config;
+  config.positions = std::min(config.positions, tokens_before + config.step_columns);
+  if (config.total_positions != 0) {
+    const std::uint64_t most = std::uint64_t{config.sequences} * config.positions;
+    config.total_positions = std::min(config.total_positions, most);
+  }
+  return config;
+}
+
 std::size_t stand_in_size(std::size_t bytes, const std::vector<streaming::Segment>& segments) {
   return std::max(bytes, longest(segments)) / alignment * alignment + alignment;
 }
@@ -131,7 +143,7 @@ Rehearsal::Rehearsal(plan::PlannedModel& planned, const kernels::KernelTable& ke
       team_(team),
       tape_(*planned.layout, planned.plan, kernels.matmul.reads_packed, std::move(reader),
             stand_in_bytes, team, hit_rate),
-      cache_(planned.plan.cache, kernels),
+      cache_(rehearsed_cache(planned.plan.cache), kernels),
       compute_(kernels, team, tape_, planned.decoder->size_max(), planned.plan.chunk,
                planned.decoder->rotated_max(), planned.plan.tape_options.held_max) {
   compute_.set_expert_chooser(EvenChoice());
@@ -168,7 +180,7 @@ std::vector<RehearsedStep> Rehearsal::steps_beside_memory(std::size_t sequences,
 }
 
 void Rehearsal::make_room(std::size_t sequences, std::size_t tokens) {
-  const kvcache::CacheConfig& config = planned_.plan.cache;
+  const kvcache::CacheConfig config = rehearsed_cache(planned_.plan.cache);
   sequences_.clear();
   columns_.clear();
   const auto count = static_cast<std::uint32_t>(tokens);

@@ -63,13 +63,16 @@ std::string shown(std::uint64_t bytes, bool up = false) {
   return fmt::format("{} {}", (bytes + (up ? unit - 1 : 0)) / unit, is_large ? "GiB" : "MiB");
 }
 
+Budget budget_of(const Request& request) {
+  if (request.is_helper) return no_budget;
+  if (request.has_memory_of_another) return {request.budget_bytes.value(), "--for"};
+  return find_budget(request.budget_bytes);
+}
+
 class Planner {
  public:
   Planner(const gguf::Model& model, const Baseline& baseline, const Request& request)
-      : model_(model),
-        baseline_(baseline),
-        request_(request),
-        budget_(request.is_helper ? no_budget : find_budget(request.budget_bytes)) {
+      : model_(model), baseline_(baseline), request_(request), budget_(budget_of(request)) {
     const std::uint32_t context = window_context();
     if (request.window == 0 || request.sinks < context) return;
     throw UsageError(fmt::format(

@@ -66,7 +66,10 @@ inline constexpr std::uint32_t kept_sequences_max = 16;
 // What a user asks of a run, and the plan depends on.
 struct RunSettings {
   std::optional<std::uint64_t> budget_bytes;  // all memory of the process; nothing: auto
-  std::uint32_t context = 0;                  // positions of a sequence; 0: the plan chooses
+  // The budget is the memory of another machine, for which this run is only planned: it may be more
+  // than this one has.
+  bool has_memory_of_another = false;
+  std::uint32_t context = 0;  // positions of a sequence; 0: the plan chooses
   // How many of the newest positions a token sees, including the first `sinks` of the text, which
   // stay visible; 0: all. With a window a sequence has no end. At most `context`, where that is
   // given.
