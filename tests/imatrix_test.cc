@@ -12,6 +12,7 @@
 #include "core/cli/token_reader.h"
 #include "core/engine/engine.h"
 #include "core/gguf/gguf.h"
+#include "core/gguf/gguf_writer.h"
 #include "tests/llama_oracle.h"
 #include "tests/program.h"
 #include "tests/tensor_values.h"
@@ -112,6 +113,38 @@ TEST_CASE("an importance matrix has the sums of the equations, and makes what ma
     const std::vector<float> weights = read.entries().at(name).sums;
     CHECK(weighted_error(values, values_in(weighted, name), weights) <
           weighted_error(values, values_in(plain, name), weights));
+  }
+}
+
+TEST_CASE("an importance matrix in several files is read as one in a single file") {
+  const Folder folder;
+  const std::vector<float> sums = {1, 2, 3, 4}, counts = {5};
+  const auto write_part = [&](std::uint16_t number, const std::string& tensor,
+                              std::uint32_t type = 0) {
+    gguf::Writer writer;
+    if (number == 0) writer.add("general.type", "imatrix");
+    writer.add("split.no", number);
+    writer.add("split.count", std::uint16_t{2});
+    writer.add("split.tensors.count", std::int32_t{2});
+    const std::vector<float>& values = number == 0 ? sums : counts;
+    writer.add_tensor(tensor, std::vector<std::uint64_t>{values.size()}, type);
+    const std::string name = "m-0000" + std::to_string(number + 1) + "-of-00002.gguf";
+    writer.write(folder.file(name), [&](std::size_t index, const gguf::Writer::Sink& sink) {
+      sink(std::as_bytes(std::span(values)).first(writer.tensor_bytes(index)));
+    });
+    return folder.file(name);
+  };
+  const std::string first = write_part(0, "blk.0.x.in_sum2");
+  const std::string second = write_part(1, "blk.0.x.counts");
+  const quant::Imatrix read = quant::Imatrix::read(first);
+  CHECK(read.entries().at("blk.0.x").sums == sums);
+  CHECK(read.entries().at("blk.0.x").counts == counts);
+  write_part(1, "blk.0.x.counts", 1);
+  try {
+    quant::Imatrix::read(first);
+    FAIL("read");
+  } catch (const ModelError& error) {
+    CHECK(error.what() == second + ": tensor 'blk.0.x.counts' is F16, expected F32");
   }
 }
 

@@ -21,18 +21,18 @@ bool is_left_out(std::string_view tensor) {
   return tensor == "output.weight" || tensor == "token_embd.weight";
 }
 
-std::vector<float> values_of(const gguf::Model& file, const model::FileBytes& bytes,
-                             const gguf::TensorInfo& tensor) {
-  if (tensor.type != static_cast<std::uint32_t>(kernels::BlockType::f32) || tensor.file != 0) {
-    throw ModelError(fmt::format("{}: tensor {} is {}, expected F32", file.metadata().source(),
+std::vector<float> values_of(const gguf::Model& model, const gguf::TensorInfo& tensor) {
+  const gguf::ModelFile& file = model.files()[tensor.file];
+  if (tensor.type != static_cast<std::uint32_t>(kernels::BlockType::f32)) {
+    throw ModelError(fmt::format("{}: tensor {} is {}, expected F32", file.path.string(),
                                  text::quoted(tensor.name), kernels::gguf_type_name(tensor.type)));
   }
   std::vector<float> values(tensor.elements());
-  bytes.read(tensor.offset, std::as_writable_bytes(std::span(values)));
+  model::FileBytes(file).read(tensor.offset, std::as_writable_bytes(std::span(values)));
   for (const float value : values) {
     if (std::isfinite(value) && value >= 0) continue;
     throw ModelError(fmt::format("{}: tensor {} holds {}, expected finite numbers from 0",
-                                 file.metadata().source(), text::quoted(tensor.name), value));
+                                 file.path.string(), text::quoted(tensor.name), value));
   }
   return values;
 }
@@ -49,12 +49,11 @@ Imatrix Imatrix::read(const std::filesystem::path& path) {
                     path.string()));
   }
   Imatrix result;
-  const model::FileBytes bytes(path);
   for (const gguf::TensorInfo& tensor : file.tensors()) {
     if (!tensor.name.ends_with(sums_suffix)) continue;
     const std::string name(tensor.name.substr(0, tensor.name.size() - sums_suffix.size()));
-    ImatrixEntry entry{tensor.dims[0], values_of(file, bytes, tensor), {}};
-    entry.counts = values_of(file, bytes, file.require_tensor(name + std::string(counts_suffix)));
+    ImatrixEntry entry{tensor.dims[0], values_of(file, tensor), {}};
+    entry.counts = values_of(file, file.require_tensor(name + std::string(counts_suffix)));
     if (entry.counts.size() * entry.columns != entry.sums.size()) {
       throw ModelError(fmt::format("{}: {} has {} counts for {} matrices", path.string(),
                                    text::quoted(name), entry.counts.size(),
