@@ -124,7 +124,7 @@ PrefetchPolicy parse_prefetch(std::string_view text) {
     is_right = one && count < PrefetchPolicy::classes;
     if (is_right) policy.of_class[count++] = *one;
   } while (is_right && !rest.empty());
-  if (!is_right || (count != 1 && count != PrefetchPolicy::classes)) {
+  if (!is_right || text.ends_with(',') || (count != 1 && count != PrefetchPolicy::classes)) {
     throw std::invalid_argument(
         "SLUICE_PREFETCH=" + std::string(text) +
         " is no way to prefetch weights; set it to BYTES:l1|l2:PANELS with at most 1048576 bytes "
