@@ -797,6 +797,11 @@ TEST_CASE("the least budget of a plan for run is enough for run") {
     }
     return std::uint64_t{0};
   };
+  // Also of the context that the plan chooses.
+  const nlohmann::json chosen = plan_of(model + " --budget 1GiB");
+  const std::string context = std::to_string(chosen["context"].get<std::uint64_t>());
+  CHECK(requests(chosen["lines"]) ==
+        requests(plan_of(model + " --budget 1GiB --ctx " + context)["lines"]));
   for (const char* options : {"--ctx 64", "--ctx 50000", "--ctx 50000 --speculate off",
                               "--ctx 2000 --speculate suffix"}) {
     INFO(options);

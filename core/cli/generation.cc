@@ -14,11 +14,12 @@
 
 namespace sluice::cli {
 
-std::uint64_t text_bytes(const CommonOptions& options) {
-  std::uint64_t bytes = TokenReader::prompt_bytes(options.context);
-  if (!options.speculate.is_off()) bytes += speculate::SuffixSource::bytes_of(options.context);
-  if (options.speculate.draft_model) bytes += options.context * serve::Drafter::bytes_per_token;
-  return bytes;
+void count_text(const CommonOptions& options, engine::EngineOptions& settings) {
+  settings.caller_bytes += TokenReader::bytes_max;
+  std::uint64_t& per_position = settings.caller_bytes_per_position;
+  per_position += TokenReader::bytes_per_token;
+  if (!options.speculate.is_off()) per_position += speculate::SuffixSource::bytes_of(1);
+  if (options.speculate.draft_model) per_position += serve::Drafter::bytes_per_token;
 }
 
 void write_report(const RunWatch& watch, const CommonOptions& common, const RunRecord& run,

@@ -18,9 +18,9 @@
 
 namespace sluice::cli {
 
-// What is held for a text beside the engine: tokens of a context that are read ahead, and what
-// guesses look through.
-std::uint64_t text_bytes(const CommonOptions& options);
+// Counts what is held for a text beside the engine: tokens of a context that are read ahead, and
+// what guesses look through.
+void count_text(const CommonOptions& options, engine::EngineOptions& settings);
 
 struct GenerationCounts {
   serve::SchedulerCounts rows;

@@ -343,7 +343,7 @@ engine::EngineOptions options_for_use(const PlanOptions& options, const engine::
   }
   engine::EngineOptions settings = engine_options(options.common);
   settings.parallel = parallel;
-  settings.caller_bytes = text_bytes(options.common);
+  count_text(options.common, settings);
   return settings;
 }
 

@@ -122,11 +122,11 @@ class PromptTokens {
   std::optional<TokenReader> file_;
 };
 
-// What is held of a prompt beside its text: its tokens, and a message's copies while a template
-// puts it among others.
-std::uint64_t bytes_of_prompt(const RunOptions& options, const Prompt& prompt) {
+// What is held of a prompt beside its tokens: the copies of a message while a template puts it
+// among others.
+std::uint64_t bytes_of_prompt(const Prompt& prompt) {
   constexpr std::uint64_t copies = 24;
-  return text_bytes(options.common) + copies * prompt.text.size();
+  return copies * prompt.text.size();
 }
 
 using Constrained = std::shared_ptr<const constrain::Constraint>;
@@ -371,7 +371,8 @@ int run_run(const RunOptions& options) {
   const InterruptGuard guard;
   engine::EngineOptions settings = engine_options(options.common);
   settings.prompt_cache = options.prompt_cache;
-  settings.caller_bytes = bytes_of_prompt(options, prompt);
+  count_text(options.common, settings);
+  settings.caller_bytes += bytes_of_prompt(prompt);
   if (constraint) {
     settings.caller_bytes += constraint->bytes_max() + constrain::Guide::bytes_max(*constraint);
   }

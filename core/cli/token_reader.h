@@ -17,10 +17,8 @@ class TokenReader {
  public:
   // What a reader holds while it reads; a part of plan::RunSettings::caller_bytes.
   static constexpr std::uint64_t bytes_max = std::uint64_t{1} << 20;
-  // The same with the tokens of a prompt that fills a context.
-  static constexpr std::uint64_t prompt_bytes(std::uint64_t context) {
-    return bytes_max + 4 * sizeof(tokenizer::Token) * context;
-  }
+  // And of each token of a prompt that is read ahead.
+  static constexpr std::uint64_t bytes_per_token = 4 * sizeof(tokenizer::Token);
 
   struct Options {
     tokenizer::EncodeOptions encode = {};
