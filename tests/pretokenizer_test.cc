@@ -20,7 +20,7 @@ const std::vector<Kind> all_kinds = {
     Kind::gpt4o,    Kind::tekken, Kind::smollm,      Kind::falcon,         Kind::deepseek_llm,
     Kind::bloom,    Kind::viking, Kind::deepseek_v3, Kind::deepseek_coder, Kind::seed_coder,
     Kind::bailing,  Kind::jais2,  Kind::kimi_k2,     Kind::laguna,         Kind::minicpm5,
-    Kind::tiny_aya, Kind::youtu,
+    Kind::tiny_aya, Kind::youtu,  Kind::superbpe,    Kind::ufakzeka,
 };
 
 Pieces split(Kind kind, std::string_view text) {
@@ -175,6 +175,41 @@ TEST_CASE("tiny_aya groups digits from the right, where a word ends") {
   }
 }
 
+TEST_CASE("superbpe cuts at numbers only, and these from the right") {
+  CHECK(split(Kind::superbpe, "all of it's one. 1234567, a12\n") ==
+        Pieces{"all of it's one. ", "1", "234", "567", ", a", "12", "\n"});
+  CHECK(split(Kind::superbpe, "10\u00B2 100\u00B2") == Pieces{"10\u00B2", " ", "100\u00B2"});
+  // Against the published expression: a cut is where 3, 6, ... digits follow.
+  const Pattern cut(R"((?=(\d{3})+(?!\d)))");
+  Pattern::Scratch scratch;
+  const std::string parts[] = {"1", "23", "456", "7890", "\u00BD", "\u0661", "\u2167", "1234567"};
+  std::mt19937 random(4);
+  for (int round = 0; round < 5000; ++round) {
+    std::string text;
+    for (auto count = random() % 9 + 1; count > 0; --count) text += parts[random() % 8];
+    Pieces expected;
+    std::size_t begin = 0;
+    for (std::size_t at = 1; at < text.size(); ++at) {
+      if (sluice::utf8::is_continuation(text[at])) continue;
+      const auto match = cut.find(text, at, scratch);
+      if (!match || match->begin != at) continue;
+      expected.push_back(text.substr(begin, at - begin));
+      begin = at;
+    }
+    expected.push_back(text.substr(begin));
+    CAPTURE(text);
+    REQUIRE(split(Kind::superbpe, text) == expected);
+  }
+}
+
+TEST_CASE("ufakzeka has no contractions") {
+  CHECK(split(Kind::ufakzeka, "it's 2024.\n\n x") ==
+        Pieces{"it", "'s", " ", "2", "0", "2", "4", ".\n\n", " x"});
+  CHECK(split(Kind::ufakzeka, "y'all") == Pieces{"y", "'all"});
+  CHECK(split(Kind::qwen2, "o'star") == Pieces{"o", "'s", "tar"});
+  CHECK(split(Kind::ufakzeka, "o'star") == Pieces{"o", "'star"});
+}
+
 TEST_CASE("white space is Unicode's, whatever the library counts as space") {
   CHECK(split(Kind::llama3, "a\u3000\u3000b") == Pieces{"a", "\u3000", "\u3000b"});
   CHECK(split(Kind::llama3, "!\u180E!") == Pieces{"!\u180E!"});
@@ -255,7 +290,8 @@ TEST_CASE("where a text may be cut, its parts have the pieces of the whole") {
 // A pattern that is quadratic would need many minutes for these, and one with limits would fail.
 TEST_CASE("runs of half a million bytes are split") {
   constexpr std::size_t length = 500'000;
-  for (const std::string unit : {"a", "A", " ", "\n", "1", "!", "\t", "\u4E00", "\u0301", "'"}) {
+  for (const std::string unit :
+       {"a", "A", " ", "\n", "1", "!", "\t", "\u4E00", "\u0301", "'", "\u00BD"}) {
     std::string run;
     for (std::size_t i = 0; i < length / unit.size(); ++i) run += unit;
     for (const Kind kind : all_kinds) {
@@ -284,7 +320,7 @@ TEST_CASE("names of pre-tokenizers and what they imply") {
     CHECK(traits->ignore_merges);
     CHECK(traits->adds_bos);
   }
-  for (const char* name : {"smaug-bpe", "dbrx", "glm4", "chatglm-bpe"}) {
+  for (const char* name : {"smaug-bpe", "dbrx", "chatglm-bpe"}) {
     CAPTURE(name);
     CHECK(find_pretokenizer(name)->kind == Kind::llama3);
     CHECK_FALSE(find_pretokenizer(name)->ignore_merges);
@@ -295,7 +331,14 @@ TEST_CASE("names of pre-tokenizers and what they imply") {
     CHECK_FALSE(find_pretokenizer(name)->ignore_merges);
     CHECK_FALSE(find_pretokenizer(name)->adds_bos);
   }
-  CHECK_FALSE(find_pretokenizer("glm4")->has_bos);
+  for (const char* name : {"glm4", "glm5"}) {
+    CHECK(find_pretokenizer(name)->kind == Kind::llama3);
+    CHECK(find_pretokenizer(name)->ignore_merges);
+    CHECK_FALSE(find_pretokenizer(name)->adds_bos);
+    CHECK_FALSE(find_pretokenizer(name)->has_bos);
+  }
+  CHECK(find_pretokenizer("superbpe")->kind == Kind::superbpe);
+  CHECK(find_pretokenizer("ufakzeka")->kind == Kind::ufakzeka);
   CHECK(find_pretokenizer("deepseek-r1-qwen")->kind == Kind::qwen2);
   CHECK(find_pretokenizer("llama4")->kind == Kind::gpt4o);
   CHECK(find_pretokenizer("refact")->kind == Kind::smollm);

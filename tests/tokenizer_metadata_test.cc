@@ -179,9 +179,8 @@ TEST_CASE("SentencePiece: defaults without types and ids, and ids that mean none
   CHECK(other->warnings().size() == 2);  // 77 is out of range; no BOS to add
 }
 
-void begin_gemma4(Builder& file) {
-  file.text("model", "gemma4")
-      .texts("tokens", {"<unk>", "<eos>", "<bos>", "a", "\u2581", "<0x42>"});
+void begin_gemma4(Builder& file, const std::string& model = "gemma4") {
+  file.text("model", model).texts("tokens", {"<unk>", "<eos>", "<bos>", "a", "\u2581", "<0x42>"});
   file.array<std::int32_t>("token_type", ValueType::i32, {3, 3, 3, 1, 1, 6});
   file.texts("merges", {"\u2581 a"}).u32("unknown_token_id", 0);
 }
@@ -202,6 +201,25 @@ TEST_CASE("Gemma 4 starts with BOS, whatever its file says") {
   CHECK_FALSE(without.tokenizer()->adds_bos());
   CHECK_FALSE(without.tokenizer()->eos().has_value());
   CHECK_FALSE(without.tokenizer()->warnings().empty());
+}
+
+TEST_CASE("some byte-level files have a vocabulary of characters, by their pre-tokenizer") {
+  const auto open = [](const std::string& pre, std::optional<bool> add_bos) {
+    Builder file;
+    begin_gemma4(file, "gpt2");
+    file.text("pre", pre).u32("bos_token_id", 2).u32("eos_token_id", 1);
+    if (add_bos) file.boolean("add_bos_token", *add_bos);
+    return file.tokenizer();
+  };
+  using Tokens = std::vector<tokenizer::Token>;
+  for (const char* pre : {"gemma4", "granite-embed-multi-311m"}) {
+    CHECK(open(pre, std::nullopt)->encode("a B", {}) == Tokens{2, 3, 4, 5});
+    CHECK(open(pre, std::nullopt)->warnings().empty());
+    CHECK(open(pre, false)->adds_bos());
+  }
+  CHECK(open("sarvam-moe", std::nullopt)->encode("B", {}) == Tokens{5});
+  CHECK(open("mmbert", std::nullopt)->encode("B", {}) == Tokens{4, 5});
+  CHECK(open("mmbert", true)->encode("B", {}) == Tokens{2, 4, 5});
 }
 
 TEST_CASE("several tokens may end a text, and EOS is never added to one") {

@@ -366,6 +366,32 @@ TEST_CASE("a run of line breaks that is a token is taken before any merge") {
   CHECK(tokenizer->encode("x", plain) == Tokens{3 + 'x'});  // no space in front
 }
 
+// The first names are those of files that say "gpt2" all the same.
+TEST_CASE("BPE on characters: what the pre-tokenizers of other models do to a line") {
+  Vocabulary vocabulary = character_vocabulary();
+  add_token(vocabulary, "\n", TokenType::normal);              // 259
+  add_token(vocabulary, "\n\n", TokenType::normal);            // 260, which no merge makes
+  add_token(vocabulary, "\u2581", TokenType::normal);          // 261
+  add_token(vocabulary, "\u2581\u2581", TokenType::normal);    // 262
+  add_token(vocabulary, "x", TokenType::normal);               // 263
+  add_token(vocabulary, "\u2581x", TokenType::normal);         // 264
+  add_token(vocabulary, "\u2581x\u2581x", TokenType::normal);  // 265
+  vocabulary.merges = {"\u2581 \u2581", "\u2581 x", "\u2581x \u2581x"};
+  const auto encoded = [&](const std::string& pre, std::string_view text) {
+    vocabulary.pre = pre;
+    return make_tokenizer(vocabulary)->encode(text, plain);
+  };
+  for (const char* pre : {"gemma4", "granite-embed-multi-311m"}) {
+    CHECK(encoded(pre, "x x x\n\nx") == Tokens{263, 265, 260, 263});
+    CHECK(encoded(pre, "  x\n") == Tokens{262, 263, 259});
+  }
+  CHECK(encoded("sarvam-moe", "x x x\n\nx") == Tokens{263, 265, 259, 259, 263});
+  CHECK(encoded("sarvam-moe", "  x\n") == Tokens{262, 263, 259});
+  CHECK(encoded("mmbert", "x x x\n\nx") == Tokens{264, 264, 264, 260, 264});
+  CHECK(encoded("mmbert", "  x\n x  ") == Tokens{261, 264, 259, 264, 261, 261});
+  CHECK(encoded("mmbert", "\n") == Tokens{259});
+}
+
 TEST_CASE("text never turns into control or byte tokens by itself") {
   Vocabulary vocabulary = sentencepiece_vocabulary();
   for (const char* text : {"<", "s", ">", "<s", "/", "</", "</s", "0", "x", "\u2581"}) {
@@ -1243,6 +1269,8 @@ std::vector<Vocabulary> small_vocabularies() {
     if (has_spaces_inside) lines.merges.push_back("b \u2581");
     add_overlapping_specials(lines);
     all.push_back(lines);
+    lines.pre = "mmbert";
+    all.push_back(lines);
   }
   Vocabulary sums = unigram_vocabulary({{"\n", " "}, {"a b", "c"}, {".", " ."}, {"<", ""}});
   for (const char* text : {"\u2581", "a", "b", "ab", "\u2581a", "\u2581ab", "bc", "\u4E00"}) {
@@ -1257,8 +1285,9 @@ std::vector<Vocabulary> small_vocabularies() {
   }
   add_overlapping_specials(longest);
   all.push_back(longest);
-  for (const char* pre : {"default", "llama-bpe", "qwen2", "gpt-2", "gpt-4o", "deepseek-llm",
-                          "deepseek-v3", "bloom", "kimi-k2", "laguna", "tiny_aya", "youtu"}) {
+  for (const char* pre :
+       {"default", "llama-bpe", "qwen2", "gpt-2", "gpt-4o", "deepseek-llm", "deepseek-v3", "bloom",
+        "kimi-k2", "laguna", "tiny_aya", "youtu", "superbpe"}) {
     Vocabulary bytes = byte_vocabulary(pre);
     for (const auto& [left, right] : std::vector<std::pair<std::string, std::string>>{
              {"a", "b"}, {" ", "a"}, {"b", "c"}, {"\n", "\n"}, {"ab", "c"}, {".", "\n"}}) {

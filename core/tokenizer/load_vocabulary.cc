@@ -5,6 +5,7 @@
 #include "core/gguf/metadata.h"
 #include "core/text/lower_case.h"
 #include "core/text/quoted.h"
+#include "core/tokenizer/character_bpe.h"
 #include "core/tokenizer/pretokenizer.h"
 #include "core/tokenizer/vocabulary.h"
 
@@ -20,7 +21,11 @@ VocabularyKind kind_of(const gguf::Metadata& metadata) {
   const std::string key = key_of("model");
   const std::string_view model = metadata.require_string(key);
   if (model == "llama") return VocabularyKind::sentencepiece;
-  if (model == "gpt2") return VocabularyKind::byte_level;
+  if (model == "gpt2") {
+    const auto pre = metadata.find_string(key_of("pre"));
+    const bool has_characters = pre && find_character_traits(*pre);
+    return has_characters ? VocabularyKind::character_level : VocabularyKind::byte_level;
+  }
   if (model == "gemma4") return VocabularyKind::character_level;
   if (model == "bert") return VocabularyKind::word_pieces;
   if (model == "rwkv") return VocabularyKind::longest_pieces;
@@ -186,7 +191,7 @@ struct Defaults {
 
 Defaults defaults_of(Vocabulary& vocabulary) {
   if (vocabulary.kind == VocabularyKind::sentencepiece) return {1, 2, 0, true};
-  if (vocabulary.kind == VocabularyKind::character_level) return {{}, {}, {}, true};
+  if (vocabulary.kind == VocabularyKind::character_level) return {{}, {}, {}, false};
   if (vocabulary.kind == VocabularyKind::word_pieces) return {101, {}, 100, true, true};
   if (vocabulary.kind == VocabularyKind::longest_pieces) return {{}, {}, {}, false};
   if (vocabulary.kind == VocabularyKind::unigram) return {{}, 1, 2, false};
@@ -216,12 +221,14 @@ void load_added_tokens(const gguf::Metadata& metadata, const Defaults& defaults,
                        Vocabulary& vocabulary) {
   const std::string bos_key = key_of("add_bos_token");
   vocabulary.add_bos = metadata.find_bool(bos_key).value_or(defaults.add_bos);
-  // Files of the first months say otherwise, but the model does not work without it.
-  const bool is_gemma4 =
-      vocabulary.kind == VocabularyKind::character_level || vocabulary.pre == "gemma4";
-  if (is_gemma4 && !vocabulary.add_bos) {
-    vocabulary.warnings.push_back(
-        fmt::format("{} is false and is not followed: Gemma 4 needs the BOS token", bos_key));
+  // Files of the first months of Gemma 4 say otherwise, but the model does not work without it.
+  const CharacterTraits traits =
+      find_character_traits(vocabulary.pre).value_or(CharacterTraits{true});
+  if (vocabulary.kind == VocabularyKind::character_level && traits.needs_bos) {
+    if (metadata.contains(bos_key) && !vocabulary.add_bos) {
+      vocabulary.warnings.push_back(
+          fmt::format("{} is false and is not followed: the model needs the BOS token", bos_key));
+    }
     vocabulary.add_bos = true;
   }
   if (vocabulary.add_bos && !vocabulary.bos) {

@@ -133,6 +133,15 @@ const std::string jais2_spaces =
 const std::string bloom_words =
     R"( ?[^(\s|.,!?\x{2026}\x{3002}\x{FF0C}\x{3001}\x{964}\x{6D4}\x{60C})]+)";
 
+// Published as (?=(\d{3})+(?!\d)): a run of numbers is cut where three digits, or a multiple, are
+// left of the digits that follow. Written as the pieces between the cuts, which look at each digit
+// a few times only: what comes before full groups, and groups; what is no digit goes with either.
+std::string superbpe_numbers() {
+  const std::string groups_follow = R"((?=(?:\d{3})*+(?!\d)))";
+  const std::string rest = R"((?<!\d)\d{1,2})" + groups_follow + R"(|[\p{Nl}\p{No}])";
+  return "(?:" + rest + R"(|(?:\G(?<=\d)|(?<!\d))" + groups_follow + R"()\d{3})(?:)" + rest + ")*+";
+}
+
 Regexes regexes_of(PretokenizerKind kind) {
   using Kind = PretokenizerKind;
   switch (kind) {
@@ -183,6 +192,10 @@ Regexes regexes_of(PretokenizerKind kind) {
               gpt4o_words(R"(\p{N}{1,3})")};
     case Kind::youtu:
       return {youtu_scripts, gpt4o_words(R"(\p{N})")};
+    case Kind::superbpe:
+      return {R"(\p{N}+)", superbpe_numbers()};
+    case Kind::ufakzeka:
+      return {letters + R"(|\p{N}|)" + symbols + "|" + spaces};
   }
   std::abort();
 }
@@ -192,7 +205,7 @@ Regexes regexes_of(PretokenizerKind kind) {
 std::optional<PretokenizerTraits> find_pretokenizer(std::string_view pre) {
   using Kind = PretokenizerKind;
   static constexpr PretokenizerTraits llama3 = {Kind::llama3, true, true, true};
-  static constexpr PretokenizerTraits glm = {Kind::llama3, false, false, false};
+  static constexpr PretokenizerTraits glm = {Kind::llama3, true, false, false};
   static constexpr PretokenizerTraits roberta = {Kind::gpt2, false, false, true, true};
   static constexpr auto plain = [](Kind kind) { return PretokenizerTraits{kind}; };
   struct Name {
@@ -213,7 +226,8 @@ std::optional<PretokenizerTraits> find_pretokenizer(std::string_view pre) {
       {"smaug-bpe", plain(Kind::llama3)},
       {"dbrx", plain(Kind::llama3)},
       {"glm4", glm},
-      {"chatglm-bpe", glm},
+      {"glm5", glm},
+      {"chatglm-bpe", {Kind::llama3, false, false, false}},
       {"qwen2", plain(Kind::qwen2)},
       {"deepseek-r1-qwen", plain(Kind::qwen2)},
       {"stablelm2", plain(Kind::qwen2)},
@@ -280,6 +294,8 @@ std::optional<PretokenizerTraits> find_pretokenizer(std::string_view pre) {
       {"tiny_aya", plain(Kind::tiny_aya)},
       {"cohere2moe", plain(Kind::tiny_aya)},
       {"youtu", {Kind::youtu, true, false, true}},
+      {"superbpe", plain(Kind::superbpe)},
+      {"ufakzeka", plain(Kind::ufakzeka)},
   };
   for (const auto& [name, traits] : table) {
     if (name == pre) return traits;
@@ -287,7 +303,7 @@ std::optional<PretokenizerTraits> find_pretokenizer(std::string_view pre) {
   return std::nullopt;
 }
 
-Pretokenizer::Pretokenizer(PretokenizerKind kind) : letter_(R"(\p{L})") {
+Pretokenizer::Pretokenizer(PretokenizerKind kind) : kind_(kind), letter_(R"(\p{L})") {
   for (const std::string& regex : regexes_of(kind)) passes_.emplace_back(regex);
 }
 
@@ -305,6 +321,12 @@ void Pretokenizer::split(std::string_view text, const Sink& sink) const {
 
 bool Pretokenizer::may_cut(std::string_view text, std::size_t at) const {
   const std::string_view before = text.substr(0, at), behind = text.substr(at);
+  if (kind_ == PretokenizerKind::superbpe) {
+    const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+    const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
+    return is_digit(before.back()) != is_digit(behind[0]) && is_ascii(before.back()) &&
+           is_ascii(behind[0]);
+  }
   constexpr std::array<std::string_view, 5> ends = {"\n", ".", ",", "\u3002", "\uFF0C"};
   const bool is_at_end =
       std::ranges::any_of(ends, [&](std::string_view end) { return behind.starts_with(end); });

@@ -39,6 +39,8 @@ enum class PretokenizerKind {
   minicpm5,
   tiny_aya,
   youtu,
+  superbpe,
+  ufakzeka,
 };
 
 // What a value of tokenizer.ggml.pre means.
@@ -67,13 +69,14 @@ class Pretokenizer {
   // its two parts have the pieces of the whole, whatever follows. It is so behind a letter, before
   // the end of a line or of a part of a sentence, and behind an ASCII letter before a space: all
   // patterns end a piece there, and none looks farther. A text of a kilobyte seldom has no such
-  // place.
+  // place. Only superbpe has pieces of many words, and is cut where ASCII digits begin and end.
   bool may_cut(std::string_view text, std::size_t at) const;
 
  private:
   void split_from(std::size_t pass, std::string_view piece, const Sink& sink,
                   Pattern::Scratch& scratch) const;
 
+  PretokenizerKind kind_;
   Pattern letter_;
   std::vector<Pattern> passes_;  // each cuts the pieces that the ones before it left
 };

@@ -26,7 +26,7 @@ enum class TokenType : std::uint8_t {
 enum class VocabularyKind {
   sentencepiece,    // tokenizer.ggml.model "llama": characters, scores
   byte_level,       // "gpt2": bytes, merges
-  character_level,  // "gemma4": characters, merges
+  character_level,  // "gemma4", and some of "gpt2": characters, merges
   word_pieces,      // "bert": words, longest pieces
   longest_pieces,   // "rwkv": bytes, longest pieces
   unigram,          // "t5": pieces with the greatest sum of scores
@@ -35,7 +35,7 @@ enum class VocabularyKind {
 struct Vocabulary {
   std::string source;  // names the file in messages
   VocabularyKind kind = VocabularyKind::sentencepiece;
-  std::string pre;  // of byte_level: tokenizer.ggml.pre, empty when missing
+  std::string pre;  // tokenizer.ggml.pre, empty when missing
 
   std::vector<std::string> tokens;  // the index is the id
   std::vector<TokenType> types;     // one for each token; empty: to be guessed from the texts
