@@ -9,6 +9,7 @@
 
 #include "core/constrain/constraint.h"
 #include "core/constrain/grammar_error.h"
+#include "core/constrain/guide.h"
 #include "core/constrain/json_schema.h"
 #include "core/constrain/library.h"
 #include "tests/catch.h"
@@ -311,7 +312,7 @@ TEST_CASE("all the readings of a token share one budget") {
   const std::span<const std::uint64_t> mask = matcher.allowed(whole);
   const std::vector<std::uint64_t> words(mask.begin(), mask.end());
   CHECK(whole.used() > 10000);
-  CHECK(whole.used() <= TokenBudget::token_steps_max);
+  CHECK(whole.used() <= TokenBudget::saved_steps_max);
   // With less than it takes there is an error, and then the matcher is as it was.
   const auto fresh = std::make_shared<const Constraint>(compile({Kind::gbnf, gbnf}), trie);
   Matcher other(fresh, ends_of(vocabulary));
@@ -321,6 +322,73 @@ TEST_CASE("all the readings of a token share one budget") {
   CHECK(little.used() < whole.used());
   const std::span<const std::uint64_t> again = other.allowed();
   CHECK(std::equal(words.begin(), words.end(), again.begin(), again.end()));
+}
+
+// A vocabulary of 27,930 texts, and a grammar that reads a text in `ways` ways whose states are new
+// at each token: nothing that was found for one helps with the next.
+std::shared_ptr<const Constraint> new_ways(const ListTokenizer& vocabulary, int ways, int tokens) {
+  std::string gbnf = "root ::= s0";
+  for (int i = 1; i < ways; ++i) gbnf += " | s" + std::to_string(i);
+  for (int i = 0; i < ways; ++i) {
+    const std::string n = std::to_string(i);
+    gbnf += "\ns" + n + " ::= " + repeated("[a-~] ", static_cast<std::size_t>(tokens)) + "\"" + n +
+            "\"";
+  }
+  return std::make_shared<const Constraint>(compile({Kind::gbnf, gbnf}),
+                                            std::make_shared<const TokenTrie>(vocabulary));
+}
+
+ListTokenizer many_texts() {
+  std::vector<std::string> pieces;
+  for (char a = 'a'; a <= '~'; ++a) {
+    pieces.push_back({a});
+    for (char b = 'a'; b <= '~'; ++b) {
+      pieces.push_back({a, b});
+      for (char c = 'a'; c <= '~'; ++c) pieces.push_back({a, b, c});
+    }
+  }
+  for (char digit = '0'; digit <= '9'; ++digit) pieces.push_back({digit});
+  return ListTokenizer(pieces);
+}
+
+// How many tokens of a text find their mask, of 40.
+int tokens_found(Matcher matcher) {
+  int found = 0;
+  try {
+    for (; found < 40; ++found) {
+      matcher.allowed();
+      REQUIRE(matcher.accept_text("a"));
+    }
+  } catch (const GrammarError& error) {
+    CHECK(std::string(error.what()).find("too ambiguous") != std::string::npos);
+  }
+  return found;
+}
+
+TEST_CASE("a text may take many steps for a few tokens, but not for each") {
+  const ListTokenizer vocabulary = many_texts();
+  const auto ends = ends_of(vocabulary);
+  CHECK(tokens_found(Matcher(new_ways(vocabulary, 40, 50), ends)) == 40);
+  const auto hostile = new_ways(vocabulary, 120, 50);
+  const int found = tokens_found(Matcher(hostile, ends));
+  CHECK(found > 2);
+  CHECK(found < 40);
+}
+
+TEST_CASE("who looks ahead of a text takes nothing from it, and little in all") {
+  const ListTokenizer vocabulary = many_texts();
+  const auto constraint = new_ways(vocabulary, 120, 50);
+  Guide guide(constraint, ends_of(vocabulary));
+  guide.allowed();
+  guide.take(0, "a");
+  int found = 0;
+  for (int i = 0; i < 3; ++i) {
+    std::optional<Matcher> ahead = guide.place();
+    REQUIRE(ahead.has_value());
+    found += tokens_found(*ahead);
+  }
+  CHECK(found == 0);
+  CHECK_FALSE(guide.allowed().empty());
 }
 
 TEST_CASE("frames that are compared are counted") {

@@ -140,9 +140,14 @@ Matcher::Matcher(std::shared_ptr<const Constraint> constraint,
                  std::shared_ptr<const std::vector<Token>> ends, Start start)
     : constraint_(std::move(constraint)), ends_(std::move(ends)), machine_(constraint_->grammar()) {
   const Grammar& grammar = constraint_->grammar();
-  TokenBudget budget;
   machine_.start(start == Start::text ? grammar.start : grammar.start_after_thought, readings_,
-                 budget);
+                 budget_);
+}
+
+Matcher Matcher::ahead(std::shared_ptr<TokenBudget> budget) const {
+  Matcher copy = *this;
+  copy.ahead_ = std::move(budget);
+  return copy;
 }
 
 std::span<const std::uint64_t> Matcher::allowed(WorkBudget& budget) {
@@ -221,15 +226,15 @@ bool Matcher::accept_text(std::string_view text) {
   constexpr std::size_t spare_frames = 256;
   const std::size_t frames = machine_.frames();
   ReadingSet now = readings_, next;
-  TokenBudget budget;
   for (const char byte : text) {
     if (!machine_.step(now, static_cast<std::uint8_t>(static_cast<unsigned char>(byte)), next,
-                       budget)) {
+                       budget())) {
       machine_.truncate(frames);
       return false;
     }
     std::swap(now, next);
   }
+  if (!ahead_) budget_.next_token();
   readings_ = std::move(now);
   has_mask_ = false;
   if (machine_.frames() > spare_frames) machine_.keep_only(readings_);

@@ -75,13 +75,13 @@ class Matcher {
   Matcher(std::shared_ptr<const Constraint> constraint,
           std::shared_ptr<const std::vector<tokenizer::Token>> ends, Start start = Start::text);
 
+  // The same place, for one who looks ahead from it: `budget` pays for that, not the text.
+  Matcher ahead(std::shared_ptr<TokenBudget> budget) const;
+
   // A bit for each token of the vocabulary that may come next; valid until the next change. Throws
   // GrammarError when the grammar is so ambiguous that `budget` is spent; then nothing has changed.
   std::span<const std::uint64_t> allowed(WorkBudget& budget);
-  std::span<const std::uint64_t> allowed() {
-    TokenBudget budget;
-    return allowed(budget);
-  }
+  std::span<const std::uint64_t> allowed() { return allowed(budget()); }
 
   // The token that may come next, when there is exactly one.
   std::optional<tokenizer::Token> only_choice();
@@ -96,6 +96,7 @@ class Matcher {
   bool accept_text(std::string_view text);
 
  private:
+  TokenBudget& budget() { return ahead_ ? *ahead_ : budget_; }
   void allow_within(const Reading& reading, WorkBudget& budget);
   void allow_by_stack(const Reading& reading, WorkBudget& budget);
   void allow(tokenizer::Token token);
@@ -104,8 +105,10 @@ class Matcher {
   std::shared_ptr<const std::vector<tokenizer::Token>> ends_;
   Machine machine_;
   ReadingSet readings_;
-  std::vector<std::uint64_t> words_;  // the mask
-  bool has_mask_ = false;             // of the readings as they are
+  TokenBudget budget_;                  // of the text
+  std::shared_ptr<TokenBudget> ahead_;  // pays instead; null: nobody does
+  std::vector<std::uint64_t> words_;    // the mask
+  bool has_mask_ = false;               // of the readings as they are
 };
 
 }  // namespace sluice::constrain

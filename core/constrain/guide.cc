@@ -62,10 +62,11 @@ std::optional<Token> Guide::only_choice() {
 }
 
 std::optional<Matcher> Guide::place() const {
-  return is_at_grammar() ? matcher_ : std::nullopt;
+  return is_at_grammar() ? std::optional(matcher_->ahead(ahead_)) : std::nullopt;
 }
 
 void Guide::take(Token token, std::string_view text) {
+  ahead_->next_token();
   if (!is_free()) follow(token, text);
   has_ended_ = has_ended_ || (is_over_ && is_over_(text));
 }

@@ -60,7 +60,7 @@ class Guide {
   std::optional<tokenizer::Token> only_choice();
 
   // Its place in the grammar, for one who wants to look ahead; nothing where something else than
-  // the grammar may decide what comes next.
+  // the grammar may decide what comes next. All who look ahead from one token share a budget.
   std::optional<Matcher> place() const;
 
   // Takes the next token of the text, and its text, with the marks of thoughts written out. Throws
@@ -93,6 +93,8 @@ class Guide {
   std::vector<tokenizer::Token> call_openers_;
   IsOver is_over_;
   std::optional<Matcher> matcher_;  // none: the text is free
+  // Of those who look ahead; drafts are not worth more than a token may take.
+  std::shared_ptr<TokenBudget> ahead_ = std::make_shared<TokenBudget>(TokenBudget::token_steps);
   bool has_ended_ = false;
   bool is_thinking_ = false;
   bool is_call_ = false;

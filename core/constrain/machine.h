@@ -8,7 +8,7 @@
 // Limits keep a hostile grammar from growing without bound: a reading that would need more than
 // `depth_max` frames is given up (so no text is accepted that nests deeper), more than
 // `readings_max` at a time are an error, and each reading that is followed and each frame that is
-// compared is counted in the budget of the token.
+// compared is counted in the budget of the text.
 //
 // Threads: used by one thread; the grammar is only read.
 #pragma once
