@@ -243,6 +243,12 @@ TEST_CASE("embed goes on where it was stopped, and gives the same bytes") {
   CHECK(array.starts_with("\x93NUMPY"));
   CHECK(array.size() == 128 + 300 * 256 * sizeof(float));
   CHECK(array.find("'shape': (300, 256)") != std::string::npos);
+  // Another array in its place, of the same size.
+  std::string changed = array;
+  changed.replace(changed.find("(300, 256)"), 10, "(600, 128)");
+  std::ofstream(folder.file("out.npy")) << changed;
+  check_fails(command + folder.file("out.npy"), 2, "no array of 300 rows of 256 numbers");
+  CHECK(content(folder.file("out.npy")) == changed);
   std::ofstream(folder.file("other")) << "mine";
   check_fails(command + folder.file("other"), 2, "--restart");
   CHECK(content(folder.file("other")) == "mine");

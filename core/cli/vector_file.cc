@@ -103,6 +103,14 @@ void VectorFile::find_rows() {
       cut(0);
       return write(array_header(rows_));
     }
+    std::string header(array_header_bytes, '\0');
+    const ssize_t n = ::pread(file_.number(), header.data(), header.size(), 0);
+    if (n < 0) fail();
+    if (header != array_header(rows_)) {
+      throw UsageError(fmt::format(
+          "{} is no array of {} rows of {} numbers, as {} says; give --restart to begin anew",
+          path_.string(), rows_, numbers_, batch::state_path(path_).string()));
+    }
     rows_done_ = std::min(rows_, (bytes_ - array_header_bytes) / row_bytes);
     return cut(array_header_bytes + rows_done_ * row_bytes);
   }
