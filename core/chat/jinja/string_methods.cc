@@ -27,7 +27,9 @@ PartSink adder(Evaluator& evaluator, const Value& self, std::vector<Value>& item
 template <Side side>
 Value method_strip(Evaluator& evaluator, const Value& self, const Arguments& arguments) {
   const Parameters<1> parameters(arguments, {"chars"});
-  return same_kind(evaluator, self, strip(self_text(self), side, parameters.optional_text(0)));
+  const Text* characters = parameters.optional_text(0);
+  evaluator.heap().work(strip_steps(self_text(self), characters));
+  return same_kind(evaluator, self, strip(self_text(self), side, characters));
 }
 
 template <Text (*change)(const Text&)>

@@ -36,8 +36,10 @@ Value filter_title(Evaluator& evaluator, const Value& subject, const Arguments& 
 
 Value filter_trim(Evaluator& evaluator, const Value& subject, const Arguments& arguments) {
   const Parameters<1> parameters(arguments, {"chars"});
-  return result(evaluator, subject,
-                strip(to_text(subject), Side::both, parameters.optional_text(0)));
+  const Text text = to_text(subject);
+  const Text* characters = parameters.optional_text(0);
+  evaluator.heap().work(strip_steps(text, characters));
+  return result(evaluator, subject, strip(text, Side::both, characters));
 }
 
 Value filter_replace(Evaluator& evaluator, const Value& subject, const Arguments& arguments) {

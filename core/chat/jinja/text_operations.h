@@ -15,6 +15,10 @@ enum class Side { left, right, both };
 
 // Removes the characters that are in `characters` from its ends; null: white space.
 Text strip(const Text& text, Side side, const Text* characters);
+// The most that it takes, in steps of Heap::work: each character is looked for among all others.
+inline std::size_t strip_steps(const Text& text, const Text* characters) {
+  return characters == nullptr ? 0 : text.size() * characters->size() / 16;
+}
 
 // Replaces at most `count` occurrences of `before`; with a negative count all.
 Text replace(const Text& text, const Text& before, const Text& after, std::int64_t count);
