@@ -118,12 +118,12 @@ TEST_CASE("a tag of the template is never data, and another one may be") {
   CHECK(count(longer) == 0);
 }
 
-// Looked for one after the other through the whole template they would take many minutes.
+// Looked for one after the other through the whole template they would take a minute.
 TEST_CASE("very many tags are told from each other soon in a long template") {
   std::vector<std::string> tags;
   for (int i = 0; i < 100'000; ++i) tags.push_back("<t" + std::to_string(i) + ">");
   const auto tokenizer = tokenizer_with(TokenType::user_defined, tags);
-  const std::string comment(1'000'000, '<');
+  const std::string comment(250'000, '<');
   const ChatTemplate chat_template("{# " + comment + " #}<t5>{{ messages[0].content }}", "test",
                                    nullptr);
   const PromptEncoder encoder(*tokenizer, chat_template);

@@ -297,6 +297,12 @@ TEST_CASE("a template ends within its limits") {
               "endfor %}ok") == "ok");
 }
 
+TEST_CASE("a template that is longer than any of a model is refused before it is parsed") {
+  const std::string longest = "{#" + std::string((std::size_t{256} << 10U) - 4, ' ') + "#}";
+  CHECK(Template(longest).render({}, options()).empty());
+  CHECK_THROWS_WITH(Template(longest + "x"), "line 1: the template is larger than 256 KiB");
+}
+
 TEST_CASE("whatever takes long counts as many steps") {
   const auto numbered = [](int count, const std::string& before, const std::string& after) {
     std::string text;
