@@ -847,6 +847,15 @@ TEST_CASE("a plan for another machine has the memory of that one") {
     CHECK(planned["budget_source"] == "--for");
     CHECK(result.errors.find("this machine") == std::string::npos);
   }
+  // So have the columns of a table.
+  const Result table = shell("sluice plan --table --json --budgets 1GiB,100TiB " + model +
+                             " --ctx 5000000 --parallel 200 --kv f32");
+  INFO(table.errors);
+  REQUIRE(table.status == 0);
+  const nlohmann::json json = nlohmann::json::parse(table.output);
+  const nlohmann::json& columns = json["files"][0]["budgets"];
+  CHECK(columns[0]["fits"] == false);
+  CHECK(columns[1]["fits"] == true);
 }
 
 TEST_CASE("a plan for another machine has the threads of that one") {

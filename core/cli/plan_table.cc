@@ -210,6 +210,7 @@ class Table {
     for (Column& column : columns_) {
       PlanOptions options = options_;
       options.common.budget_bytes = column.budget_bytes;
+      options.common.has_memory_of_another = true;  // a table may ask about any
       const QuickPlan quick = quick_plan(planner, options);
       if (!limits_) limits_ = measure_limits(measured, planner, quick.run, options_);
       Candidate candidate = planned_candidate(name, quant, bytes, planner, quick);
