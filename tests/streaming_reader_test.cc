@@ -316,7 +316,8 @@ TEST_CASE("mmap gives up what it streamed, and keeps what is pinned") {
       pinned_bytes += segment.bytes;
       REQUIRE(cached_bytes(path, segment.offset, segment.bytes) >= segment.bytes);
     }
-    REQUIRE(pinned_bytes > 4'000'000);  // large pages hold much of the neighbours
+    // Pages of 64 KiB hold much of the neighbours.
+    REQUIRE(pinned_bytes > (page_bytes > 16384 ? 4'000'000 : 5'000'000));
   }
 }
 
@@ -690,9 +691,8 @@ TEST_CASE("the holes of a sparse file are found") {
   CHECK(extents[0].end >= MiB);
   CHECK(extents[0].end < 2 * MiB);
   CHECK(is_mostly_hole(path));
-  for (const std::string& note : measure_disk(path, std::chrono::milliseconds(20)).notes) {
-    CHECK(note.find("hole") == std::string::npos);  // the others are of the reader
-  }
+  const std::vector<std::string> of_reader = choose(Io::automatic, path).notes;
+  CHECK(measure_disk(path, std::chrono::milliseconds(20)).notes == of_reader);
   write_file(path, {});
   CHECK(data_extents(path).empty());
   CHECK_FALSE(is_mostly_hole(path));
