@@ -21,14 +21,16 @@ bool is_left_out(std::string_view tensor) {
   return tensor == "output.weight" || tensor == "token_embd.weight";
 }
 
-std::vector<float> values_of(const gguf::Model& model, const gguf::TensorInfo& tensor) {
+// `files`: those of the model, in its order.
+std::vector<float> values_of(const gguf::Model& model, const std::vector<model::FileBytes>& files,
+                             const gguf::TensorInfo& tensor) {
   const gguf::ModelFile& file = model.files()[tensor.file];
   if (tensor.type != static_cast<std::uint32_t>(kernels::BlockType::f32)) {
     throw ModelError(fmt::format("{}: tensor {} is {}, expected F32", file.path.string(),
                                  text::quoted(tensor.name), kernels::gguf_type_name(tensor.type)));
   }
   std::vector<float> values(tensor.elements());
-  model::FileBytes(file).read(tensor.offset, std::as_writable_bytes(std::span(values)));
+  files[tensor.file].read(tensor.offset, std::as_writable_bytes(std::span(values)));
   for (const float value : values) {
     if (std::isfinite(value) && value >= 0) continue;
     throw ModelError(fmt::format("{}: tensor {} holds {}, expected finite numbers from 0",
@@ -49,11 +51,13 @@ Imatrix Imatrix::read(const std::filesystem::path& path) {
                     path.string()));
   }
   Imatrix result;
+  std::vector<model::FileBytes> files;
+  for (const gguf::ModelFile& one : file.files()) files.emplace_back(one);
   for (const gguf::TensorInfo& tensor : file.tensors()) {
     if (!tensor.name.ends_with(sums_suffix)) continue;
     const std::string name(tensor.name.substr(0, tensor.name.size() - sums_suffix.size()));
-    ImatrixEntry entry{tensor.dims[0], values_of(file, tensor), {}};
-    entry.counts = values_of(file, file.require_tensor(name + std::string(counts_suffix)));
+    ImatrixEntry entry{tensor.dims[0], values_of(file, files, tensor), {}};
+    entry.counts = values_of(file, files, file.require_tensor(name + std::string(counts_suffix)));
     if (entry.counts.size() * entry.columns != entry.sums.size()) {
       throw ModelError(fmt::format("{}: {} has {} counts for {} matrices", path.string(),
                                    text::quoted(name), entry.counts.size(),
