@@ -1,5 +1,6 @@
 #include "kernels/core_policy.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <iterator>
@@ -117,21 +118,23 @@ CorePolicy chosen_policy() {
 PrefetchPolicy parse_prefetch(std::string_view text) {
   PrefetchPolicy policy;
   std::string_view rest = text;
-  std::size_t count = 0;
-  bool is_right = true;
-  do {
+  const auto count = static_cast<std::size_t>(1 + std::ranges::count(text, ','));
+  bool is_right = count == 1 || count == PrefetchPolicy::classes;
+  for (std::size_t i = 0; is_right && i < count; ++i) {
     const std::optional<Prefetch> one = parse_one(take_until(rest, ','));
-    is_right = one && count < PrefetchPolicy::classes;
-    if (is_right) policy.of_class[count++] = *one;
-  } while (is_right && !rest.empty());
-  if (!is_right || text.ends_with(',') || (count != 1 && count != PrefetchPolicy::classes)) {
+    is_right = one.has_value();
+    if (one) policy.of_class[i] = *one;
+  }
+  if (!is_right) {
     throw std::invalid_argument(
         "SLUICE_PREFETCH=" + std::string(text) +
         " is no way to prefetch weights; set it to BYTES:l1|l2:PANELS with at most 1048576 bytes "
         "ahead and 1 or 4 panels in turn, once or for 1, 2-4, 5-8, 9-16 and more columns and for "
         "formats that are slow to unpack, as in 8192:l2:4, or unset it");
   }
-  for (; count < PrefetchPolicy::classes; ++count) policy.of_class[count] = policy.of_class[0];
+  for (std::size_t i = count; i < PrefetchPolicy::classes; ++i) {
+    policy.of_class[i] = policy.of_class[0];
+  }
   return policy;
 }
 

@@ -180,7 +180,7 @@ std::vector<RehearsedStep> Rehearsal::steps_beside_memory(std::size_t sequences,
 }
 
 void Rehearsal::make_room(std::size_t sequences, std::size_t tokens) {
-  const kvcache::CacheConfig config = rehearsed_cache(planned_.plan.cache);
+  const kvcache::CacheConfig& config = cache_.config();
   sequences_.clear();
   columns_.clear();
   const auto count = static_cast<std::uint32_t>(tokens);

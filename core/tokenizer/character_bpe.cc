@@ -14,9 +14,13 @@ std::optional<CharacterTraits> find_character_traits(std::string_view pre) {
   return std::nullopt;
 }
 
+CharacterTraits character_traits(std::string_view pre) {
+  return find_character_traits(pre).value_or(CharacterTraits{true});
+}
+
 CharacterBpe::CharacterBpe(const Vocabulary& vocabulary)
     : VocabularyTokenizer(vocabulary),
-      traits_(find_character_traits(vocabulary.pre).value_or(CharacterTraits{})),
+      traits_(character_traits(vocabulary.pre)),
       merges_(pieces(), vocabulary.merges.size()) {
   for (std::size_t i = 0; i < vocabulary.merges.size(); ++i) {
     const MergeParts parts = split_merge(vocabulary.merges[i]).value();

@@ -22,6 +22,8 @@ struct CharacterTraits {
 
 // Nothing when `pre` is none of a vocabulary of characters.
 std::optional<CharacterTraits> find_character_traits(std::string_view pre);
+// The same of a vocabulary of characters; those of Gemma 4 where `pre` does not tell.
+CharacterTraits character_traits(std::string_view pre);
 
 class CharacterBpe final : public VocabularyTokenizer {
  public:

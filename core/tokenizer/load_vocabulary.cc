@@ -222,9 +222,8 @@ void load_added_tokens(const gguf::Metadata& metadata, const Defaults& defaults,
   const std::string bos_key = key_of("add_bos_token");
   vocabulary.add_bos = metadata.find_bool(bos_key).value_or(defaults.add_bos);
   // Files of the first months of Gemma 4 say otherwise, but the model does not work without it.
-  const CharacterTraits traits =
-      find_character_traits(vocabulary.pre).value_or(CharacterTraits{true});
-  if (vocabulary.kind == VocabularyKind::character_level && traits.needs_bos) {
+  if (vocabulary.kind == VocabularyKind::character_level &&
+      character_traits(vocabulary.pre).needs_bos) {
     if (metadata.contains(bos_key) && !vocabulary.add_bos) {
       vocabulary.warnings.push_back(
           fmt::format("{} is false and is not followed: the model needs the BOS token", bos_key));
