@@ -229,8 +229,8 @@ class World::Life {
   bool has_finished_ = false;
   std::size_t under_way_ = 0;
   std::promise<void> over_;
-  std::unique_ptr<SimulatedEdge> edge_;  // outlives the service, which tells it of ends
   std::unique_ptr<Service> service_;
+  std::unique_ptr<SimulatedEdge> edge_;
 };
 
 World::Life::Life(World& world) : world_(world), random_(world.random_()) {
@@ -274,15 +274,18 @@ Death World::Life::run() {
     std::abort();
   }
   if (edge_ && death_ == Death::none) edge_->end();
+  // The service tells the edge of ends until it is drained; then the edge may go, which cancels the
+  // texts of the clients that it still has.
+  service_->drain(std::chrono::steady_clock::now());
   const Service::Statistics counts = service_->statistics();
   const std::exception_ptr failure = service_->failure();
-  service_.reset();
   if (edge_) {
     world_.totals_["answers by HTTP"] += edge_->answers;
     world_.totals_["requests by HTTP that came again"] += edge_->refusals;
     world_.totals_["clients by HTTP that vanished"] += edge_->vanished;
     edge_.reset();
   }
+  service_.reset();
   disk.on_attempt = nullptr;
   world_.time_.forget_events();
   world_.totals_["steps of the scheduler"] += counts.scheduler.steps;
