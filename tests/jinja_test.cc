@@ -322,6 +322,7 @@ TEST_CASE("whatever takes long counts as many steps") {
            "{% set t = 'x' * 1000000 %}{{ ([t] * 1000) | map('length') | sum }}",
            "{% set t = 'x' * 1000000 %}{{ ([t] * 1000) | map(attribute=0) | list | length }}",
            "{{ ([1] * 1000) | select('in', [0] * 10000) | list }}",
+           "{% set t = 'x' * 1000000 %}{{ (t | upper) == (t | lower) }}",
            "{{ ('x' * 20000).strip('y' * 20000 + 'x') }}",
            "{{ ('x' * 20000) | trim('y' * 20000 + 'x') }}",
            "{% set a = [[0] * 90000] %}" + hundred + "{{ 1 is in(*a) }}{% endfor %}",

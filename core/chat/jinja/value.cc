@@ -369,7 +369,7 @@ bool is_iterable(const Value& value) {
 }
 
 std::size_t weight(const Value& value) {
-  if (const Text* text = text_of(value)) return text->size() / 64;
+  if (const Text* text = text_of(value)) return text->size() / 8;
   if (const auto* sequence = std::get_if<SequenceRef>(&value))
     return (*sequence)->items().size() / 8;
   if (const auto* dict = std::get_if<DictRef>(&value)) return (*dict)->entries().size() / 8;

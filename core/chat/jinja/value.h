@@ -99,8 +99,8 @@ class Heap {
   Value iterator(std::vector<Value> items);  // can be walked only once
   Value undefined(std::string_view name);    // `name` is for messages
 
-  // Counts work: a step is an operation on a value, on some 64 bytes of a text, or a look at some 8
-  // items of a list or entries of a dictionary.
+  // Counts work: a step is an operation on a value, a look at some 8 bytes of a text, items of a
+  // list or entries of a dictionary, or a copy of some 64 bytes.
   void work(std::size_t steps);
 
  private:
