@@ -118,21 +118,27 @@ struct Ahead {
     if constexpr (!one_cache) __builtin_prefetch(p + into_l2, 0, 2);
   }
   // The same where p lies a constant distance behind the beginning of a block.
-  [[gnu::always_inline]] inline void prefetch_from([[maybe_unused]] const std::byte* block,
+  [[gnu::always_inline]] inline void prefetch_from(const std::byte* block,
                                                    const std::byte* p) const {
-#ifdef __aarch64__
-    // The sum that all lines of a block share, in a register: the compiler would make another for
-    // each line.
-    const std::byte* base;
-    __asm__("add %0, %1, %2" : "=r"(base) : "r"(block), "r"(into_l1));
-    __builtin_prefetch(base + (p - block), 0, 3);
-#else
-    prefetch_from(p);
-#endif
+    __builtin_prefetch(sum(block, into_l1) + (p - block), 0, 3);
+    if constexpr (!one_cache) __builtin_prefetch(sum(block, into_l2) + (p - block), 0, 2);
   }
 
   static constexpr bool one_cache = is_aarch64;
   std::ptrdiff_t into_l1, into_l2;
+
+ private:
+  // What all lines of a block share, in a register: the compiler would add it up for each line.
+  [[gnu::always_inline]] static inline const std::byte* sum(const std::byte* p,
+                                                            std::ptrdiff_t bytes) {
+    const std::byte* out;
+#ifdef __aarch64__
+    __asm__("add %0, %1, %2" : "=r"(out) : "r"(p), "r"(bytes));
+#else
+    __asm__("lea (%1,%2), %0" : "=r"(out) : "r"(p), "r"(bytes));
+#endif
+    return out;
+  }
 };
 
 // The same in a packed panel (kernels/panel_packing.h).

@@ -16,6 +16,8 @@
 // enough to keep the memory busy.
 #pragma once
 
+#include <utility>
+
 #include "kernels/matmul_formats.h"
 
 namespace sluice::kernels {
@@ -115,7 +117,7 @@ struct FewIntegerColumns {
                   Sums<panels, columns>& sums) {
     for (std::size_t i = 0; i < streams.blocks; ++i) {
       streams.go_to_block(i);
-      Scales scales[panels];
+      const auto scales = read_scales(streams, std::make_index_sequence<panels>());
       BlockSum<Format> block[panels][columns];
       const BlockA256* x[columns];
       const std::int8_t* q[columns];
@@ -124,24 +126,32 @@ struct FewIntegerColumns {
         x[c] = &block_at(a[c], i);
         q[c] = x[c]->q;
       }
-      for (int p = 0; p < panels; ++p) {
-        scales[p] = Scales::template read<Format>(streams.rows[p]);
-      }
-      add_stage<0>(streams, scales, x, q, block);
-      add_stage<1>(streams, scales, x, q, block);
-      add_stage<2>(streams, scales, x, q, block);
-      add_stage<3>(streams, scales, x, q, block);
+      add_stage<0>(streams, scales.of, x, q, block);
+      add_stage<1>(streams, scales.of, x, q, block);
+      add_stage<2>(streams, scales.of, x, q, block);
+      add_stage<3>(streams, scales.of, x, q, block);
       for (int p = 0; p < panels; ++p) {
 #pragma GCC unroll 8
         for (int c = 0; c < columns; ++c) {
-          const F32x16 total = block[p][c].total(scales[p], *x[c]);
-          finish_block<Format>(scales[p], *x[c], total, sums.of[p][c]);
+          const F32x16 total = block[p][c].total(scales.of[p], *x[c]);
+          finish_block<Format>(scales.of[p], *x[c], total, sums.of[p][c]);
         }
       }
     }
   }
 
  private:
+  struct ScalesOfPanels {
+    Scales of[panels];
+  };
+
+  // Scales are made where they stay: the compiler would copy them eight bytes at a time.
+  template <std::size_t... p>
+  [[gnu::always_inline]] static inline ScalesOfPanels read_scales(
+      PanelStreams<Format, panels>& streams, std::index_sequence<p...>) {
+    return {{Scales::template read<Format>(streams.rows[p])...}};
+  }
+
   template <int stage>
   [[gnu::always_inline]] static inline void add_stage(PanelStreams<Format, panels>& streams,
                                                       const Scales (&scales)[panels],
@@ -150,7 +160,8 @@ struct FewIntegerColumns {
                                                       BlockSum<Format> (&block)[panels][columns]) {
     for (int p = 0; p < panels; ++p) {
       StageSink<Format, stage, columns> sink(scales[p], q);
-      Format::template weights_of<stage>(streams.rows[p], scales[p], sink);
+      const PackedRows rows = streams.rows[p];
+      Format::template weights_of<stage>(rows, scales[p], sink);
       sink.add_to(block[p], x);
     }
   }

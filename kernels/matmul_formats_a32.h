@@ -48,16 +48,16 @@ inline std::int32_t offset_dot(const BlockA32& a, std::size_t at) {
   }
 }
 
-template <typename Sink>
-[[gnu::always_inline]] inline void sink_nibbles(const RowDwords& qs, Sink& sink) {
+template <typename Dwords, typename Sink>
+[[gnu::always_inline]] inline void sink_nibbles(const Dwords& qs, Sink& sink) {
 #pragma GCC unroll 4
   for (std::size_t j = 0; j < 4; ++j) sink(0, j, low_nibbles(qs.dword[j]));
 #pragma GCC unroll 4
   for (std::size_t j = 0; j < 4; ++j) sink(0, 4 + j, high_nibbles(qs.dword[j]));
 }
 
-template <typename Sink>
-[[gnu::always_inline]] inline void sink_looked_up(const RowDwords& qs, const NibbleTable& table,
+template <typename Dwords, typename Sink>
+[[gnu::always_inline]] inline void sink_looked_up(const Dwords& qs, const NibbleTable& table,
                                                   Sink& sink) {
   const I32x16 bytes = byte_table(table.bytes);
   const auto looked_up = [&](int slot, std::size_t group, I32x16 nibbles)
@@ -76,8 +76,8 @@ inline I32x16 spread_fifth_bits(I32x16 qh, int at) {
   return bits_and(copies, each_byte(0x10));
 }
 
-template <typename Sink>
-[[gnu::always_inline]] inline void sink_five_bits(const RowDwords& qs, I32x16 qh, Sink& sink) {
+template <typename Dwords, typename Sink>
+[[gnu::always_inline]] inline void sink_five_bits(const Dwords& qs, I32x16 qh, Sink& sink) {
 #pragma GCC unroll 4
   for (std::size_t j = 0; j < 4; ++j) {
     const I32x16 fifth = spread_fifth_bits(qh, 4 * static_cast<int>(j));

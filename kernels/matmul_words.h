@@ -64,10 +64,32 @@ template <typename Format>
   rows.ahead.prefetch_from(rows.words, p);
   return load_words(p);
 }
+
+// Four packed words. Each is loaded where it is used: all of them at once would take registers that
+// the sums need.
+struct PackedDwords {
+  struct {
+    const std::byte* at[4];
+    [[gnu::always_inline]] inline I32x16 operator[](std::size_t j) const {
+      return load_words(at[j]);
+    }
+  } dword;
+
+  [[gnu::always_inline]] inline operator RowDwords() const {
+    return {{dword[0], dword[1], dword[2], dword[3]}};
+  }
+};
+
 template <typename Format>
-[[gnu::always_inline]] inline RowDwords words(const PackedRows& rows, std::size_t at) {
-  return {{word<Format>(rows, at), word<Format>(rows, at + 4), word<Format>(rows, at + 8),
-           word<Format>(rows, at + 12)}};
+[[gnu::always_inline]] inline PackedDwords words(const PackedRows& rows, std::size_t at) {
+  PackedDwords out;
+#pragma GCC unroll 4
+  for (std::size_t j = 0; j < 4; ++j) {
+    const std::byte* p = rows.words + BlockDivision<Format>::packed_at(at + 4 * j) * panel_rows;
+    rows.ahead.prefetch_from(rows.words, p);
+    out.dword.at[j] = p;
+  }
+  return out;
 }
 
 // The last four bytes of a block without odd bytes.

@@ -205,7 +205,7 @@ template <int at>
 struct SixteenOddScales {
   template <typename Format, typename Rows>
   static SixteenOddScales read(Rows& rows) {
-    const RowDwords tail = words<Format>(rows, at - 8);  // these words may be the last of a block
+    const auto tail = words<Format>(rows, at - 8);  // these words may be the last of a block
     return {{tail.dword[2], tail.dword[3]}, multiply(half<Format>(rows), each(0.125f))};
   }
   I32x16 scale(int s) const { return odd_scale(nibbles[s / 8], 4 * (s % 8)); }

@@ -45,7 +45,7 @@ struct IQ1_M : OffsetPanels<16, iq1_offset> {
   struct Scales {
     template <typename Format, typename Rows>
     static Scales read(Rows& rows) {
-      const RowDwords tail = words<Format>(rows, 40);
+      const auto tail = words<Format>(rows, 40);
       const I32x16 first = tail.dword[2], second = tail.dword[3];
       const auto bits = [](I32x16 x, int mask) { return bits_and(x, each_dword(mask)); };
       const I32x16 d =
@@ -86,7 +86,7 @@ struct IQ1_M : OffsetPanels<16, iq1_offset> {
 
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales&, Sink& sink) {
-    const RowDwords qs = words<IQ1_M>(rows, 16 * (stage / 2)), qh = words<IQ1_M>(rows, 32);
+    const auto qs = words<IQ1_M>(rows, 16 * (stage / 2)), qh = words<IQ1_M>(rows, 32);
     constexpr int upper = static_cast<int>(0x80808080);
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {

@@ -81,7 +81,7 @@ struct IQ1_S : OffsetPanels<32, iq1_offset> {
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales& scales,
                                                        Sink& sink) {
-    const RowDwords qs = words<IQ1_S>(rows, 16 * (stage / 2));
+    const auto qs = words<IQ1_S>(rows, 16 * (stage / 2));
 #pragma GCC unroll 2
     for (int slot = 0; slot < slots; ++slot) {
       const I32x16 q = qs.dword[stage % 2 * 2 + slot];

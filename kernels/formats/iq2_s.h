@@ -44,7 +44,7 @@ struct IQ2_S : OffsetPanels<16, iq2_offset> {
   struct Scales : SixteenOddScales<72> {
     template <typename Format, typename Rows>
     static Scales read(Rows& rows) {
-      const RowDwords tail = words<Format>(rows, 64);
+      const auto tail = words<Format>(rows, 64);
       return {SixteenOddScales<72>::read<Format>(rows), {tail.dword[0], tail.dword[1]}};
     }
     I32x16 qh[2];
@@ -69,8 +69,8 @@ struct IQ2_S : OffsetPanels<16, iq2_offset> {
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales& scales,
                                                        Sink& sink) {
-    const RowDwords qs = words<IQ2_S>(rows, 16 * (stage / 2));
-    const RowDwords all_signs = words<IQ2_S>(rows, 32 + 16 * (stage / 2));
+    const auto qs = words<IQ2_S>(rows, 16 * (stage / 2));
+    const auto all_signs = words<IQ2_S>(rows, 32 + 16 * (stage / 2));
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
       const I32x16 q = qs.dword[stage % 2 * 2 + i], signs = all_signs.dword[stage % 2 * 2 + i];

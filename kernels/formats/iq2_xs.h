@@ -57,7 +57,7 @@ struct IQ2_XS : OffsetPanels<16, iq2_offset> {
 
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales&, Sink& sink) {
-    const RowDwords octets = words<IQ2_XS>(rows, 16 * stage);
+    const auto octets = words<IQ2_XS>(rows, 16 * stage);
 #pragma GCC unroll 4
     for (int slot = 0; slot < slots; ++slot) {
       const I32x16 two = octets.dword[slot];

@@ -50,7 +50,7 @@ struct IQ3_S : OffsetPanels<32, 16> {
   struct Scales {
     template <typename Format, typename Rows>
     static Scales read(Rows& rows) {
-      const RowDwords middle = words<Format>(rows, 64), tail = words<Format>(rows, 92);
+      const auto middle = words<Format>(rows, 64), tail = words<Format>(rows, 92);
       return {{middle.dword[0], middle.dword[1]}, tail.dword[3], half<Format>(rows)};
     }
     I32x16 scale(int s) const { return odd_scale(nibbles, 4 * s); }
@@ -83,8 +83,8 @@ struct IQ3_S : OffsetPanels<32, 16> {
                                                        Sink& sink) {
     // Words are read by four: those of the last two signs begin in the middle.
     constexpr int signs_at = stage < 3 ? 72 + 8 * stage : 88, first_sign = stage < 3 ? 0 : 2;
-    const RowDwords qs = words<IQ3_S>(rows, 16 * stage);
-    const RowDwords signs = words<IQ3_S>(rows, signs_at);
+    const auto qs = words<IQ3_S>(rows, 16 * stage);
+    const auto signs = words<IQ3_S>(rows, signs_at);
 #pragma GCC unroll 2
     for (int slot = 0; slot < slots; ++slot) {
       const int s = sub_block_of(stage, slot);

@@ -80,7 +80,7 @@ struct IQ3_XXS : OffsetPanels<32, 64> {
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales& scales,
                                                        Sink& sink) {
-    const RowDwords index = words<IQ3_XXS>(rows, 16 * stage);
+    const auto index = words<IQ3_XXS>(rows, 16 * stage);
 #pragma GCC unroll 2
     for (int slot = 0; slot < slots; ++slot) {
       const int s = sub_block_of(stage, slot);

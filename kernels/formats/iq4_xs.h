@@ -23,7 +23,7 @@ namespace {
 struct SplitScales {
   template <typename Format, typename Rows>
   static SplitScales read(Rows& rows) {
-    const RowDwords head = words<Format>(rows, 0);
+    const auto head = words<Format>(rows, 0);
     return {right_32(head.dword[0], 16), head.dword[1], low_halves(head.dword[0])};
   }
 
@@ -80,7 +80,7 @@ struct IQ4_XS {
 #pragma GCC unroll 2
     for (int slot = 0; slot < slots; ++slot) {
       const std::size_t s = sub_block_of(stage, slot);
-      const RowDwords qs = words<IQ4_XS>(rows, 8 + 16 * s);
+      const auto qs = words<IQ4_XS>(rows, 8 + 16 * s);
 #pragma GCC unroll 4
       for (std::size_t j = 0; j < 4; ++j) {
         sink(slot, 8 * s + j, look_up(table, low_nibbles(qs.dword[j])));

@@ -56,7 +56,7 @@ struct NVFP4 {
   }
   template <int group, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, Sink& sink) {
-    const RowDwords qs = words<NVFP4>(rows, 4 + 16 * group);
+    const auto qs = words<NVFP4>(rows, 4 + 16 * group);
     const I32x16 bytes = byte_table(table.bytes);
 #pragma GCC unroll 2
     for (std::size_t s = 0; s < 2; ++s) {

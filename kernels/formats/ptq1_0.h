@@ -48,11 +48,11 @@ struct PTQ1_0 : EighthsPanels<PTQ1_0> {
       sink_four<2 * group + 1>(rows, 4, sink);
     } else if constexpr (group == 2) {
       sink_four<4>(rows, 0, sink);
-      const RowDwords tail = words<PTQ1_0>(rows, 12);
+      const auto tail = words<PTQ1_0>(rows, 12);
       sink_two<0>(tail, 4, sink);
       sink_two<1>(tail, 6, sink);
     } else {
-      const RowDwords tail = words<PTQ1_0>(rows, 12);
+      const auto tail = words<PTQ1_0>(rows, 12);
       sink_two<2>(tail, 0, sink);
       sink_two<3>(tail, 2, sink);
       sink_two<4>(tail, 4, sink);
@@ -70,13 +70,13 @@ struct PTQ1_0 : EighthsPanels<PTQ1_0> {
   // Sinks digit t of the first 16 bytes.
   template <int t, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void sink_four(Rows& rows, std::size_t group, Sink& sink) {
-    const RowDwords four = words<PTQ1_0>(rows, 0);
+    const auto four = words<PTQ1_0>(rows, 0);
 #pragma GCC unroll 4
     for (std::size_t j = 0; j < 4; ++j) sink(0, group + j, eight_digits<t>(four.dword[j]));
   }
   // Sinks digit t of the next eight bytes; `tail` begins four bytes before them.
-  template <int t, typename Sink>
-  [[gnu::always_inline]] static inline void sink_two(const RowDwords& tail, std::size_t group,
+  template <int t, typename Dwords, typename Sink>
+  [[gnu::always_inline]] static inline void sink_two(const Dwords& tail, std::size_t group,
                                                      Sink& sink) {
     sink(0, group, eight_digits<t>(tail.dword[1]));
     sink(0, group + 1, eight_digits<t>(tail.dword[2]));

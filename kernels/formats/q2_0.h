@@ -49,7 +49,7 @@ struct TwoBitFormat : EighthsPanels<Format> {
 
   template <int group, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, Sink& sink) {
-    const RowDwords qs = words<Format>(rows, 16 * (group / 2));
+    const auto qs = words<Format>(rows, 16 * (group / 2));
 #pragma GCC unroll 2
     for (std::size_t j = 0; j < 2; ++j) {
       const I32x16 fields = in_packed_order(rows, qs.dword[2 * (group % 2) + j]);

@@ -31,7 +31,7 @@ inline void set_two_bits(std::uint8_t* qs, int k, int bits) {
 struct FourBitScales {
   template <typename Format, typename Rows>
   static FourBitScales read(Rows& rows) {
-    const RowDwords head = words<Format>(rows, 0);
+    const auto head = words<Format>(rows, 0);
     const I32x16 tail = last_word<Format>(rows);
     return {head, low_halves(tail), high_halves(tail)};
   }
@@ -86,7 +86,7 @@ struct Q2_K {
 
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales&, Sink& sink) {
-    const RowDwords qs = words<Q2_K>(rows, 16 + 16 * stage);
+    const auto qs = words<Q2_K>(rows, 16 + 16 * stage);
 #pragma GCC unroll 4
     for (std::size_t j = 0; j < 4; ++j) {
       const std::size_t group = 32 * (stage / 2) + 4 * (stage % 2) + j;

@@ -23,7 +23,7 @@ namespace {
 struct ScalesAndThirdBits {
   template <typename Format, typename Rows>
   static ScalesAndThirdBits read(Rows& rows) {
-    const RowDwords tail = words<Format>(rows, 92);
+    const auto tail = words<Format>(rows, 92);
     const I32x16 s0 = tail.dword[1], s1 = tail.dword[2], s2 = tail.dword[3];
     const auto scales = [](I32x16 low, I32x16 high) {  // less 32: the sixth bit becomes the sign
       return bits_xor(bits_or(low, bits_and(high, each_byte(0x30))), each_byte(0x20));
@@ -97,7 +97,7 @@ struct Q3_K {
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales& scales,
                                                        Sink& sink) {
     constexpr int third_at = stage / 2 * 4;
-    const RowDwords qs = words<Q3_K>(rows, 32 + 16 * stage);
+    const auto qs = words<Q3_K>(rows, 32 + 16 * stage);
 #pragma GCC unroll 4
     for (std::size_t j = 0; j < 4; ++j) {
       const std::size_t group = 32 * (stage / 2) + 4 * (stage % 2) + j;

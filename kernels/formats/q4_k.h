@@ -38,7 +38,7 @@ IntegerBlock<32> unpack_six_bit_scales(const Block& b) {
 struct SixBitScales {
   template <typename Format, typename Rows>
   static SixBitScales read(Rows& rows) {
-    const RowDwords head = words<Format>(rows, 0);
+    const auto head = words<Format>(rows, 0);
     const I32x16 s0 = head.dword[1], s1 = head.dword[2], s2 = head.dword[3];
     const auto high_bits = [](I32x16 x) { return bits_and(right_32(x, 2), each_byte(0x30)); };
     return {{bits_and(s0, each_byte(63)), bits_or(low_nibbles(s2), high_bits(s0))},
@@ -150,7 +150,7 @@ struct Q4_K {
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales&, Sink& sink) {
 #pragma GCC unroll 2
     for (std::size_t i = 0; i < 2; ++i) {
-      const RowDwords qs = words<Q4_K>(rows, 16 + 32 * stage + 16 * i);
+      const auto qs = words<Q4_K>(rows, 16 + 32 * stage + 16 * i);
 #pragma GCC unroll 4
       for (std::size_t j = 0; j < 4; ++j) {
         const I32x16 q = qs.dword[j];

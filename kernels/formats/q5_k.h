@@ -68,7 +68,7 @@ struct Q5_K {
                                                        Sink& sink) {
 #pragma GCC unroll 2
     for (std::size_t i = 0; i < 2; ++i) {
-      const RowDwords qs = words<Q5_K>(rows, 48 + 32 * stage + 16 * i);
+      const auto qs = words<Q5_K>(rows, 48 + 32 * stage + 16 * i);
 #pragma GCC unroll 4
       for (std::size_t j = 0; j < 4; ++j) {
         const I32x16 q = qs.dword[j], fifth = scales.qh[i].dword[j];

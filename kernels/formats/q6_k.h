@@ -23,7 +23,7 @@ namespace {
 struct EightBitScales {
   template <typename Format, typename Rows>
   static EightBitScales read(Rows& rows) {
-    const RowDwords scales = words<Format>(rows, 192);
+    const auto scales = words<Format>(rows, 192);
     return {{scales.dword[0], scales.dword[1], scales.dword[2], scales.dword[3]},
             half<Format>(rows)};
   }
@@ -98,9 +98,9 @@ struct Q6_K {
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales&, Sink& sink) {
     constexpr std::size_t at_half = stage / 2, part = stage % 2;
     const auto high = [](I32x16 x) { return bits_and(x, each_byte(0x30)); };
-    const RowDwords qh = words<Q6_K>(rows, 128 + 32 * at_half + 16 * part);
-    const RowDwords ql0 = words<Q6_K>(rows, 64 * at_half + 16 * part);
-    const RowDwords ql1 = words<Q6_K>(rows, 64 * at_half + 16 * part + 32);
+    const auto qh = words<Q6_K>(rows, 128 + 32 * at_half + 16 * part);
+    const auto ql0 = words<Q6_K>(rows, 64 * at_half + 16 * part);
+    const auto ql1 = words<Q6_K>(rows, 64 * at_half + 16 * part + 32);
 #pragma GCC unroll 4
     for (std::size_t j = 0; j < 4; ++j) {
       const std::size_t group = 32 * at_half + 4 * part + j;

@@ -46,7 +46,7 @@ struct Q8_0 {
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, Sink& sink) {
 #pragma GCC unroll 2
     for (std::size_t i = 0; i < 2; ++i) {
-      const RowDwords qs = words<Q8_0>(rows, 16 * i);
+      const auto qs = words<Q8_0>(rows, 16 * i);
 #pragma GCC unroll 4
       for (std::size_t j = 0; j < 4; ++j) {
         const I32x16 q = qs.dword[j];

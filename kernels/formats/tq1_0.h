@@ -67,7 +67,7 @@ struct TQ1_0 : OffsetPanels<32, 1> {
     constexpr std::size_t first_group = first == 0 ? 8 * t : 40 + 4 * t;
 #pragma GCC unroll 2
     for (std::size_t i = 0; i < count; i += 4) {
-      const RowDwords four = words<TQ1_0>(rows, 4 * (first + i));
+      const auto four = words<TQ1_0>(rows, 4 * (first + i));
 #pragma GCC unroll 4
       for (std::size_t j = 0; j < 4; ++j) {
         const std::size_t group = first_group + i + j;

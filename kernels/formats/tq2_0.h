@@ -43,7 +43,7 @@ struct TQ2_0 : OffsetPanels<16, 1> {
 
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales&, Sink& sink) {
-    const RowDwords qs = words<TQ2_0>(rows, 16 * stage);
+    const auto qs = words<TQ2_0>(rows, 16 * stage);
 #pragma GCC unroll 4
     for (std::size_t j = 0; j < 4; ++j) {
       const std::size_t group = 32 * (stage / 2) + 4 * (stage % 2) + j;
