@@ -126,9 +126,8 @@ TEST_CASE("a server works with the least budget that its plan names, and with ha
   Serving server(folder, model, {"--parallel", "2", "--budget", std::to_string(least)});
   CHECK(post(server.port, "/v1/completions", {{"prompt", "x"}, {"max_tokens", 3}})["choices"]
             .size() == 1);
-  check_fails("sluice serve " + model +
-                  " --ctx 256 --parallel 2 --data none --port 0 -q --budget " +
-                  std::to_string(least * 9 / 10),
+  check_fails("sluice serve " + model + " --ctx 256 --parallel 2 --port 0 -q --data " +
+                  folder.file("other") + " --budget " + std::to_string(least * 9 / 10),
               4, "the least that works");
 }
 
