@@ -58,11 +58,16 @@ inline I32x16 word(FileRows& rows, std::size_t at) {
   return words<Format>(rows, at).dword[0];
 }
 
+// Where a packed word lies; asks for the one that is as far ahead.
 template <typename Format>
-[[gnu::always_inline]] inline I32x16 word(const PackedRows& rows, std::size_t at) {
+[[gnu::always_inline]] inline const std::byte* find_word(const PackedRows& rows, std::size_t at) {
   const std::byte* p = rows.words + BlockDivision<Format>::packed_at(at) * panel_rows;
   rows.ahead.prefetch_from(rows.words, p);
-  return load_words(p);
+  return p;
+}
+template <typename Format>
+[[gnu::always_inline]] inline I32x16 word(const PackedRows& rows, std::size_t at) {
+  return load_words(find_word<Format>(rows, at));
 }
 
 // Four packed words. Each is loaded where it is used: all of them at once would take registers that
@@ -82,14 +87,8 @@ struct PackedDwords {
 
 template <typename Format>
 [[gnu::always_inline]] inline PackedDwords words(const PackedRows& rows, std::size_t at) {
-  PackedDwords out;
-#pragma GCC unroll 4
-  for (std::size_t j = 0; j < 4; ++j) {
-    const std::byte* p = rows.words + BlockDivision<Format>::packed_at(at + 4 * j) * panel_rows;
-    rows.ahead.prefetch_from(rows.words, p);
-    out.dword.at[j] = p;
-  }
-  return out;
+  return {{{find_word<Format>(rows, at), find_word<Format>(rows, at + 4),
+            find_word<Format>(rows, at + 8), find_word<Format>(rows, at + 12)}}};
 }
 
 // The last four bytes of a block without odd bytes.
