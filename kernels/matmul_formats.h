@@ -11,15 +11,20 @@
 //   low_halves                       the half floats in the low 16 bits of the lanes
 //   byte_table(p)                    sixteen bytes, for look_up(table, x), which replaces each byte
 //                                    of x (0..15) by the table's byte with that number
-//   look_up_pairs<n>(table, x)       two of n entries of 16 bits, by the numbers in the halves of x
-//   look_up_quads(table, x, mask)    in dword[j] of a lane the entry of a table of 256 or 512 words
-//                                    whose number is byte j, plus 256 where the ByteMask has a
-//                                    byte; this and
+//   look_up_quads<n>(table, numbers)     for each row the word of a table by the n-th of its
+//   numbers
+//                                    in memory, and
+//   look_up_octets<n>(table, numbers)    the two words of an entry of eight bytes, and
+//   store_pairs(numbers, low, high)  stores a number for each byte: low + 256 high; these and
 //   negate_bytes(x, mask)            bytes of x, negative where the ByteMask has a byte, only where
-//                                    SLUICE_LOOKS_UP_QUADS is defined
+//                                    SLUICE_LOOKS_UP_ENTRIES is defined: tiers that have no faster
+//                                    way to look up an entry of a grid than to load it. Others have
+//   look_up_pairs<n>(table, x)       two of n entries of 16 bits, by the numbers in the halves of
+//   x,
+//                                    and
+//   look_up_either(a, b, x, mask)    look_up in b where the ByteMask has a byte, else in a
 //   has_bits(x, pattern)             a ByteMask of the bytes of x that have the one bit of their
 //                                    byte of the pattern
-//   look_up_either(a, b, x, mask)    look_up in b where the ByteMask has a byte, else in a
 //   choose(mask, a, b)               bytes of a where the ByteMask has a byte, else of b
 //   shuffle_bytes<pattern>(x)        in byte i of a lane its byte (pattern >> 8 i) & 3
 //   add_bytes(x, y)                  sums of bytes, without a carry
@@ -50,7 +55,9 @@
 //                        exactly
 //   float_sums           how many sums of a panel and a column, in four parts each, fit into
 //                        registers
-//   unsigned_bytes       whether weights of eight bits (Q8_0, IQ4_NL, IQ4_XS) are stored as q + 128
+//   keeps_signs          whether products take signed bytes: the weights of grids then have no
+//   offset unsigned_bytes       whether weights of eight bits (Q8_0, IQ4_NL, IQ4_XS) are stored as
+//   q + 128
 //
 // The part of a format for panels has
 //   sub_block                      how many weights share a scale

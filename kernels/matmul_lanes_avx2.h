@@ -14,6 +14,8 @@ namespace sluice::kernels {
 namespace {
 
 constexpr int float_sums = 1;  // in four parts, of two registers each
+constexpr bool keeps_signs = false;
+#define SLUICE_LOOKS_UP_ENTRIES
 
 struct I32x16 {
   __m256i half[2];  // rows 0..7 and 8..15
@@ -74,21 +76,6 @@ inline I32x16 look_up(I32x16 table, I32x16 x) {
            _mm256_shuffle_epi8(table.half[1], x.half[1])}};
 }
 
-// Entries of 16 bits by their numbers in the halves of every lane. A gather reads 32 bits.
-template <int entries>
-inline I32x16 look_up_pairs(const std::uint16_t* table, I32x16 numbers) {
-  I32x16 out;
-  for (int h = 0; h < 2; ++h) {
-    const auto gather = [&](__m256i at) {
-      return _mm256_i32gather_epi32(reinterpret_cast<const int*>(table), at, 2);
-    };
-    const __m256i low = gather(_mm256_and_si256(numbers.half[h], _mm256_set1_epi32(0xffff)));
-    const __m256i high = gather(_mm256_srli_epi32(numbers.half[h], 16));
-    out.half[h] = _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
-  }
-  return out;
-}
-
 // Byte i of every lane becomes its byte number (pattern >> 8 i) & 3.
 template <int pattern>
 inline I32x16 shuffle_bytes(I32x16 x) {
@@ -107,12 +94,6 @@ inline ByteMask has_bits(I32x16 x, int pattern) {
   };
   return {{compare(x.half[0]), compare(x.half[1])}};
 }
-inline I32x16 look_up_either(I32x16 table, I32x16 other, I32x16 x, ByteMask is_other) {
-  const I32x16 a = look_up(table, x), b = look_up(other, x);
-  return {{_mm256_blendv_epi8(a.half[0], b.half[0], is_other.half[0]),
-           _mm256_blendv_epi8(a.half[1], b.half[1], is_other.half[1])}};
-}
-
 inline I32x16 choose(ByteMask mask, I32x16 a, I32x16 b) {
   return {{_mm256_blendv_epi8(b.half[0], a.half[0], mask.half[0]),
            _mm256_blendv_epi8(b.half[1], a.half[1], mask.half[1])}};
@@ -121,6 +102,47 @@ inline I32x16 choose(ByteMask mask, I32x16 a, I32x16 b) {
 inline I32x16 add_bytes(I32x16 a, I32x16 b) {
   return {{_mm256_add_epi8(a.half[0], b.half[0]), _mm256_add_epi8(a.half[1], b.half[1])}};
 }
+inline I32x16 negate_bytes(I32x16 x, ByteMask mask) {
+  const auto negate = [](__m256i a, __m256i m) {
+    return _mm256_sub_epi8(_mm256_xor_si256(a, m), m);
+  };
+  return {{negate(x.half[0], mask.half[0]), negate(x.half[1], mask.half[1])}};
+}
+
+// Gathers take longer than loads of one entry each.
+struct RowOctets {
+  I32x16 first, last;
+};
+template <int nth, std::size_t entries, typename Number, std::size_t of_row>
+[[gnu::always_inline]] inline RowOctets look_up_octets(
+    const std::uint64_t (&table)[entries], const Number (&numbers)[panel_rows][of_row]) {
+  const auto two_rows = [&](int row) __attribute__((always_inline)) {
+    const std::uint64_t *first = &table[numbers[row][nth]], *second = &table[numbers[row + 1][nth]];
+    const __m128i low = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(first));
+    return _mm_loadh_pi(_mm_castsi128_ps(low), reinterpret_cast<const __m64*>(second));
+  };
+  const __m256 a = _mm256_set_m128(two_rows(4), two_rows(0));
+  const __m256 b = _mm256_set_m128(two_rows(6), two_rows(2));
+  const __m256 c = _mm256_set_m128(two_rows(12), two_rows(8));
+  const __m256 d = _mm256_set_m128(two_rows(14), two_rows(10));
+  return {{{_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)),
+            _mm256_castps_si256(_mm256_shuffle_ps(c, d, 0x88))}},
+          {{_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd)),
+            _mm256_castps_si256(_mm256_shuffle_ps(c, d, 0xdd))}}};
+}
+template <int nth, std::size_t entries, typename Number>
+[[gnu::always_inline]] inline I32x16 look_up_quads(const std::uint32_t (&table)[entries],
+                                                   const Number (&numbers)[panel_rows][4]) {
+  const auto eight_rows = [&](int r) __attribute__((always_inline)) {
+    const auto entry = [&](int row) __attribute__((always_inline)) {
+      return static_cast<int>(table[numbers[row][nth]]);
+    };
+    return _mm256_setr_epi32(entry(r), entry(r + 1), entry(r + 2), entry(r + 3), entry(r + 4),
+                             entry(r + 5), entry(r + 6), entry(r + 7));
+  };
+  return {{eight_rows(0), eight_rows(8)}};
+}
+
 // The mean of x and (x - 3) / 2 reaches 64 at 86, and 128 at 171.
 inline I32x16 thirds(I32x16 x) {
   const auto of = [](__m256i a) {
@@ -238,6 +260,24 @@ inline void store(void* p, F32x16 x) {
   auto* q = static_cast<float*>(p);
   _mm256_storeu_ps(q, x.half[0]);
   _mm256_storeu_ps(q + 8, x.half[1]);
+}
+// Stores a 16-bit number for each byte of the lanes: its low bits from `low`, its high ones from
+// `high`.
+inline void store_pairs(std::uint16_t (&numbers)[panel_rows][4], I32x16 low, I32x16 high) {
+  const auto store_eight =
+      [](std::uint16_t(*of)[4], __m256i bytes, __m256i above) __attribute__((always_inline)) {
+    const __m256i rows01 = _mm256_unpacklo_epi8(bytes, above);  // and 4, 5
+    const __m256i rows23 = _mm256_unpackhi_epi8(bytes, above);  // and 6, 7
+    const auto store_two = [&](int row, __m128i two) {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(of[row]), two);
+    };
+    store_two(0, _mm256_castsi256_si128(rows01));
+    store_two(2, _mm256_castsi256_si128(rows23));
+    store_two(4, _mm256_extracti128_si256(rows01, 1));
+    store_two(6, _mm256_extracti128_si256(rows23, 1));
+  };
+  store_eight(numbers, low.half[0], high.half[0]);
+  store_eight(numbers + 8, low.half[1], high.half[1]);
 }
 inline F32x16 load(const float* p) {
   return {{_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}};

@@ -87,6 +87,8 @@ inline I32x16 shuffle_bytes(I32x16 x) {
                              _mm512_broadcast_i32x4(_mm_add_epi32(_mm_set1_epi32(pattern), lane)));
 }
 
+constexpr bool keeps_signs = false;
+
 using ByteMask = __mmask64;
 
 inline ByteMask has_bits(I32x16 x, int pattern) {

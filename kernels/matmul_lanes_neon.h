@@ -14,7 +14,7 @@ namespace {
 
 constexpr int panels_at_once = 1;
 #define SLUICE_MULTIPLIES_INTEGERS
-#define SLUICE_LOOKS_UP_QUADS
+#define SLUICE_LOOKS_UP_ENTRIES
 
 }  // namespace
 }  // namespace sluice::kernels
@@ -27,7 +27,7 @@ namespace {
 // Weights of all formats are multiplied as signed bytes.
 constexpr bool high_bits_in_place = false;
 constexpr int float_sums = 1;  // in four parts, of four registers each
-constexpr bool unsigned_bytes = false;
+constexpr bool unsigned_bytes = false, keeps_signs = true;
 
 constexpr int registers = 4;  // of a value of sixteen lanes
 
@@ -140,16 +140,6 @@ inline I32x16 look_up(I32x16 table, I32x16 x) {
       [&](int i) { return words_of(vqtbl1q_u8(bytes_of(table.v[i]), bytes_of(x.v[i]))); });
 }
 
-// Entries of 16 bits by their numbers in the halves of every lane, one by one: NEON has no gather.
-template <int entries>
-inline I32x16 look_up_pairs(const std::uint16_t* table, I32x16 numbers) {
-  std::uint16_t at[2 * panel_rows];
-  std::memcpy(at, numbers.v, sizeof at);
-#pragma GCC unroll 32
-  for (std::uint16_t& number : at) number = table[number];
-  return load_words(at);
-}
-
 // Byte i of every lane becomes its byte number (pattern >> 8 i) & 3.
 template <int pattern>
 inline I32x16 shuffle_bytes(I32x16 x) {
@@ -176,36 +166,30 @@ inline I32x16 negate_bytes(I32x16 x, ByteMask mask) {
   });
 }
 
-// Words by the numbers in the bytes of every lane, plus 256 where the mask has a byte: dword[j] has
-// those of byte j. With 256 words there is no mask.
-template <int words>
-[[gnu::always_inline]] inline RowDwords look_up_quads(const std::uint32_t (&table)[words],
-                                                      I32x16 low, const ByteMask& above) {
-  std::conditional_t<words == 256, std::uint8_t, std::uint16_t> number[panel_rows][4];
-  if constexpr (words == 256) {
-    std::memcpy(number, low.v, sizeof number);
-  } else {
+struct RowOctets {
+  I32x16 first, last;
+};
+template <int nth, std::size_t entries, typename Number, std::size_t of_row>
+[[gnu::always_inline]] inline RowOctets look_up_octets(
+    const std::uint64_t (&table)[entries], const Number (&numbers)[panel_rows][of_row]) {
+  RowOctets out;
 #pragma GCC unroll 4
-    for (int i = 0; i < registers; ++i) {
-      const uint8x16_t x = bytes_of(low.v[i]), high = vshrq_n_u8(bytes_of(above.v[i]), 7);
-      const uint8x16_t both[2] = {vzip1q_u8(x, high), vzip2q_u8(x, high)};
-      std::memcpy(number[4 * i], both, sizeof both);
-    }
-  }
-  RowDwords out;
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) {
-#pragma GCC unroll 4
-    for (int i = 0; i < registers; ++i) {
-      const auto* at = number + 4 * i;
-      out.dword[j].v[i] =
-          uint32x4_t{table[at[0][j]], table[at[1][j]], table[at[2][j]], table[at[3][j]]};
-    }
+  for (int i = 0; i < registers; ++i) {
+    const auto* of = numbers + 4 * i;
+    const uint64x2_t a{table[of[0][nth]], table[of[1][nth]]};
+    const uint64x2_t b{table[of[2][nth]], table[of[3][nth]]};
+    out.first.v[i] = vuzp1q_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b));
+    out.last.v[i] = vuzp2q_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b));
   }
   return out;
 }
-inline I32x16 look_up_either(I32x16 table, I32x16 other, I32x16 x, ByteMask is_other) {
-  return choose(is_other, look_up(other, x), look_up(table, x));
+template <int nth, std::size_t entries, typename Number>
+[[gnu::always_inline]] inline I32x16 look_up_quads(const std::uint32_t (&table)[entries],
+                                                   const Number (&numbers)[panel_rows][4]) {
+  return integers([&](int i) {
+    const auto* of = numbers + 4 * i;
+    return uint32x4_t{table[of[0][nth]], table[of[1][nth]], table[of[2][nth]], table[of[3][nth]]};
+  });
 }
 
 inline I32x16 add_bytes(I32x16 a, I32x16 b) {
@@ -315,6 +299,16 @@ inline F32x16 low_halves(I32x16 x) {
 inline void store(void* p, I32x16 x) {
   auto* q = static_cast<std::uint8_t*>(p);
   for (int i = 0; i < registers; ++i) vst1q_u8(q + 16 * i, bytes_of(x.v[i]));
+}
+// Stores a 16-bit number for each byte of the lanes: its low bits from `low`, its high ones from
+// `high`.
+inline void store_pairs(std::uint16_t (&numbers)[panel_rows][4], I32x16 low, I32x16 high) {
+#pragma GCC unroll 4
+  for (int i = 0; i < registers; ++i) {
+    const uint8x16_t x = bytes_of(low.v[i]), y = bytes_of(high.v[i]);
+    vst1q_u16(numbers[4 * i], vreinterpretq_u16_u8(vzip1q_u8(x, y)));
+    vst1q_u16(numbers[4 * i + 2], vreinterpretq_u16_u8(vzip2q_u8(x, y)));
+  }
 }
 inline void store(void* p, F32x16 x) {
   auto* q = static_cast<float*>(p);

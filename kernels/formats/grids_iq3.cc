@@ -4,7 +4,7 @@
 
 namespace sluice::kernels {
 
-alignas(64) constexpr std::uint16_t iq3_xxs_grid[256 + 2] = {
+alignas(64) constexpr std::uint16_t iq3_xxs_grid[256] = {
     0x0000, 0x0002, 0x0004, 0x0011, 0x0013, 0x0017, 0x0020, 0x0022, 0x0031, 0x0042, 0x0073, 0x0075,
     0x0101, 0x0103, 0x0110, 0x0112, 0x0121, 0x0125, 0x0130, 0x0132, 0x0141, 0x0154, 0x0170, 0x0200,
     0x0202, 0x0204, 0x0211, 0x0220, 0x0222, 0x0231, 0x0233, 0x0237, 0x0251, 0x0257, 0x0275, 0x0301,
@@ -29,7 +29,7 @@ alignas(64) constexpr std::uint16_t iq3_xxs_grid[256 + 2] = {
     0x7500, 0x7502, 0x7524, 0x7630,
 };
 
-alignas(64) constexpr std::uint16_t iq3_s_grid[512 + 2] = {
+alignas(64) constexpr std::uint16_t iq3_s_grid[512] = {
     0x0000, 0x0001, 0x0002, 0x0005, 0x0007, 0x0010, 0x0011, 0x0012, 0x0014, 0x0016, 0x0020, 0x0021,
     0x0025, 0x0033, 0x0040, 0x0042, 0x0045, 0x0047, 0x0051, 0x0053, 0x0060, 0x0062, 0x0071, 0x0074,
     0x0077, 0x0100, 0x0101, 0x0102, 0x0104, 0x0110, 0x0111, 0x0115, 0x0120, 0x0123, 0x0127, 0x0131,
@@ -75,27 +75,17 @@ alignas(64) constexpr std::uint16_t iq3_s_grid[512 + 2] = {
     0x7413, 0x7420, 0x7450, 0x7522, 0x7542, 0x7602, 0x7631, 0x7700,
 };
 
-#ifdef __aarch64__
-
 namespace {
 
-template <int entries>
-constexpr Quads<entries> quads_of(const std::uint16_t (&grid)[entries + 2],
-                                  const int (&values)[8]) {
-  Quads<entries> quads{};
-  for (int n = 0; n < entries; ++n) {
-    for (int i = 0; i < 4; ++i) {
-      quads.of[n] |= static_cast<std::uint32_t>(values[number_of_4(grid[n], i)]) << (8 * i);
-    }
-  }
-  return quads;
+template <const int (&values)[8], int entries>
+constexpr Quads<entries> quads_of(const std::uint16_t (&grid)[entries]) {
+  return entry_bytes<std::uint32_t>(
+      grid, [](std::uint16_t entry, int i) { return values[number_of_4(entry, i)]; });
 }
 
 }  // namespace
 
-alignas(64) constexpr Quads<256> iq3_xxs_quads = quads_of<256>(iq3_xxs_grid, IQ3_XXS::values);
-alignas(64) constexpr Quads<512> iq3_s_quads = quads_of<512>(iq3_s_grid, IQ3_S::values);
-
-#endif
+alignas(64) constexpr Quads<256> iq3_xxs_quads = quads_of<IQ3_XXS::values>(iq3_xxs_grid);
+alignas(64) constexpr Quads<512> iq3_s_quads = quads_of<IQ3_S::values>(iq3_s_grid);
 
 }  // namespace sluice::kernels

@@ -17,7 +17,7 @@ static_assert(sizeof(BlockIQ1_M) == 56);
 
 namespace {
 
-struct IQ1_M : OffsetPanels<16, iq1_offset> {
+struct IQ1_M : GridPanels<16, iq1_offset> {
   using Block = BlockIQ1_M;
   static constexpr BlockType type = BlockType::iq1_m, fallback = BlockType::iq4_nl;
   static constexpr const char* name = "IQ1_M";
@@ -39,7 +39,8 @@ struct IQ1_M : OffsetPanels<16, iq1_offset> {
   }
 
 #ifdef SLUICE_HAS_PANELS
-  static constexpr int largest_q = Iq1Tables::largest_q, largest_product = 9 * 15;
+  using Bytes = Iq1Bytes<offset>;
+  static constexpr int largest_q = Bytes::largest_q, largest_product = 9 * 15;
   static constexpr int exact_run = 16;
 
   struct Scales {
@@ -68,7 +69,7 @@ struct IQ1_M : OffsetPanels<16, iq1_offset> {
   static constexpr int grid_entries = 2048, entry_weights = 8;
   static constexpr const std::uint16_t* grid = iq1_grid;
   static int grid_byte(int number, int sign) {
-    return Iq1Tables::byte_of(number, sign);
+    return Bytes::byte_of(number, sign);
   }
 
 #ifdef SLUICE_LOOKS_UP_BYTES
@@ -87,18 +88,15 @@ struct IQ1_M : OffsetPanels<16, iq1_offset> {
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales&, Sink& sink) {
     const auto qs = words<IQ1_M>(rows, 16 * (stage / 2)), qh = words<IQ1_M>(rows, 32);
-    constexpr int upper = static_cast<int>(0x80808080);
+    constexpr int lower = 0x08080808, upper = static_cast<int>(0x80808080);
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
       const I32x16 q = qs.dword[stage % 2 * 2 + i], high = right_32(qh.dword[stage], 16 * i);
-      const FourEntries four = look_up_four<3, 4>(iq1_grid, q, high);
       const I32x16 of_first_two = repeat_byte<0>(high), of_last_two = repeat_byte<1>(high);
-      const std::size_t group = 16 * stage + 8 * i;
-      Iq1Tables::sink_octet<0>(four.even, has_bits(of_first_two, 0x08080808), 2 * i, group, sink);
-      Iq1Tables::sink_octet<0>(four.odd, has_bits(of_first_two, upper), 2 * i, group + 2, sink);
-      Iq1Tables::sink_octet<1>(four.even, has_bits(of_last_two, 0x08080808), 2 * i + 1, group + 4,
-                               sink);
-      Iq1Tables::sink_octet<1>(four.odd, has_bits(of_last_two, upper), 2 * i + 1, group + 6, sink);
+      Bytes::sink_four<4, 2>(q, high,
+                             {has_bits(of_first_two, lower), has_bits(of_first_two, upper),
+                              has_bits(of_last_two, lower), has_bits(of_last_two, upper)},
+                             2 * i, 16 * stage + 8 * i, sink);
     }
   }
 #endif

@@ -19,7 +19,7 @@ static_assert(sizeof(BlockIQ1_S) == 50);
 
 namespace {
 
-struct IQ1_S : OffsetPanels<32, iq1_offset> {
+struct IQ1_S : GridPanels<32, iq1_offset> {
   using Block = BlockIQ1_S;
   static constexpr BlockType type = BlockType::iq1_s, fallback = BlockType::iq4_nl;
   static constexpr const char* name = "IQ1_S";
@@ -42,7 +42,8 @@ struct IQ1_S : OffsetPanels<32, iq1_offset> {
   }
 
 #ifdef SLUICE_HAS_PANELS
-  static constexpr int largest_q = Iq1Tables::largest_q, largest_product = 9 * 15;
+  using Bytes = Iq1Bytes<offset>;
+  static constexpr int largest_q = Bytes::largest_q, largest_product = 9 * 15;
   static constexpr int exact_run = 8;
 
   struct Scales {
@@ -62,7 +63,7 @@ struct IQ1_S : OffsetPanels<32, iq1_offset> {
   static constexpr int grid_entries = 2048, entry_weights = 8;
   static constexpr const std::uint16_t* grid = iq1_grid;
   static int grid_byte(int number, int sign) {
-    return Iq1Tables::byte_of(number, sign);
+    return Bytes::byte_of(number, sign);
   }
 
 #ifdef SLUICE_LOOKS_UP_BYTES
@@ -86,13 +87,9 @@ struct IQ1_S : OffsetPanels<32, iq1_offset> {
     for (int slot = 0; slot < slots; ++slot) {
       const I32x16 q = qs.dword[stage % 2 * 2 + slot];
       const I32x16 high = right_32(scales.qh.dword[stage], 16 * slot);
-      const FourEntries four = look_up_four<3>(iq1_grid, q, high);
       const ByteMask is_minus = has_bits(repeat_byte<1>(high), static_cast<int>(0x80808080));
-      const std::size_t group = 16 * stage + 8 * slot;
-      Iq1Tables::sink_octet<0>(four.even, is_minus, slot, group, sink);
-      Iq1Tables::sink_octet<0>(four.odd, is_minus, slot, group + 2, sink);
-      Iq1Tables::sink_octet<1>(four.even, is_minus, slot, group + 4, sink);
-      Iq1Tables::sink_octet<1>(four.odd, is_minus, slot, group + 6, sink);
+      Bytes::sink_four<3, 4>(q, high, {is_minus, is_minus, is_minus, is_minus}, slot,
+                             16 * stage + 8 * slot, sink);
     }
   }
 #endif

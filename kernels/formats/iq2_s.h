@@ -18,7 +18,7 @@ static_assert(sizeof(BlockIQ2_S) == 82);
 
 namespace {
 
-struct IQ2_S : OffsetPanels<16, iq2_offset> {
+struct IQ2_S : GridPanels<16, iq2_offset> {
   using Block = BlockIQ2_S;
   static constexpr BlockType type = BlockType::iq2_s, fallback = BlockType::iq4_nl;
   static constexpr const char* name = "IQ2_S";
@@ -38,7 +38,8 @@ struct IQ2_S : OffsetPanels<16, iq2_offset> {
   }
 
 #ifdef SLUICE_HAS_PANELS
-  static constexpr int largest_q = Iq2Tables::largest_q, largest_product = 43 * 31;
+  using Bytes = Iq2Bytes<offset>;
+  static constexpr int largest_q = Bytes::largest_q, largest_product = 43 * 31;
   static constexpr int exact_run = 4;
 
   struct Scales : SixteenOddScales<72> {
@@ -52,8 +53,9 @@ struct IQ2_S : OffsetPanels<16, iq2_offset> {
 
   static constexpr int grid_entries = 1024, entry_weights = 8;
   static constexpr const std::uint16_t* grid = iq2_s_grid;
+  static constexpr const Octets<grid_entries>& entries = iq2_s_octets;
   static int grid_byte(int number, int sign) {
-    return Iq2Tables::byte_of(number, sign);
+    return Bytes::byte_of(number, sign);
   }
 
 #ifdef SLUICE_LOOKS_UP_BYTES
@@ -75,8 +77,7 @@ struct IQ2_S : OffsetPanels<16, iq2_offset> {
     for (int i = 0; i < 2; ++i) {
       const I32x16 q = qs.dword[stage % 2 * 2 + i], signs = all_signs.dword[stage % 2 * 2 + i];
       const I32x16 high = byte_of(scales.qh[stage / 2], stage % 2 * 2 + i);
-      Iq2Tables::sink_four(look_up_four<2>(iq2_s_grid, q, high), signs, 2 * i, 2 * i + 1,
-                           16 * stage + 8 * i, sink);
+      Bytes::sink_four<IQ2_S>(q, high, signs, 2 * i, 2 * i + 1, 16 * stage + 8 * i, sink);
     }
   }
 #endif

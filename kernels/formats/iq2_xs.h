@@ -16,7 +16,7 @@ static_assert(sizeof(BlockIQ2_XS) == 74);
 
 namespace {
 
-struct IQ2_XS : OffsetPanels<16, iq2_offset> {
+struct IQ2_XS : GridPanels<16, iq2_offset> {
   using Block = BlockIQ2_XS;
   static constexpr BlockType type = BlockType::iq2_xs, fallback = BlockType::iq4_nl;
   static constexpr const char* name = "IQ2_XS";
@@ -35,14 +35,16 @@ struct IQ2_XS : OffsetPanels<16, iq2_offset> {
   }
 
 #ifdef SLUICE_HAS_PANELS
-  static constexpr int largest_q = Iq2Tables::largest_q, largest_product = 43 * 31;
+  using Bytes = Iq2Bytes<offset>;
+  static constexpr int largest_q = Bytes::largest_q, largest_product = 43 * 31;
   static constexpr int exact_run = 4;
   using Scales = SixteenOddScales<64>;
 
   static constexpr int grid_entries = 512, entry_weights = 8;
   static constexpr const std::uint16_t* grid = iq2_xs_grid;
+  static constexpr const Octets<grid_entries>& entries = iq2_xs_octets;
   static int grid_byte(int number, int sign) {
-    return Iq2Tables::byte_of(number, sign);
+    return Bytes::byte_of(number, sign);
   }
 
 #ifdef SLUICE_LOOKS_UP_BYTES
@@ -62,10 +64,8 @@ struct IQ2_XS : OffsetPanels<16, iq2_offset> {
     for (int slot = 0; slot < slots; ++slot) {
       const I32x16 two = octets.dword[slot];
       const I32x16 signs = with_eighth_signs(right_16<9>(two));
-      const I32x16 entries = look_up_pairs<512>(iq2_xs_grid, bits_and(two, each_dword(0x01ff01ff)));
-      const std::size_t group = 16 * stage + 4 * slot;
-      Iq2Tables::sink_octet<0, 0>(entries, signs, slot, group, sink);
-      Iq2Tables::sink_octet<1, 2>(entries, signs, slot, group + 2, sink);
+      Bytes::sink_two<IQ2_XS>(bits_and(two, each_dword(0x01ff01ff)), signs, slot,
+                              16 * stage + 4 * slot, sink);
     }
   }
 #endif

@@ -18,7 +18,7 @@ static_assert(sizeof(BlockIQ2_XXS) == 66);
 
 namespace {
 
-struct IQ2_XXS : OffsetPanels<32, iq2_offset> {
+struct IQ2_XXS : GridPanels<32, iq2_offset> {
   using Block = BlockIQ2_XXS;
   static constexpr BlockType type = BlockType::iq2_xxs, fallback = BlockType::iq4_nl;
   static constexpr const char* name = "IQ2_XXS";
@@ -42,7 +42,8 @@ struct IQ2_XXS : OffsetPanels<32, iq2_offset> {
   }
 
 #ifdef SLUICE_HAS_PANELS
-  static constexpr int largest_q = Iq2Tables::largest_q, largest_product = 43 * 31;
+  using Bytes = Iq2Bytes<offset>;
+  static constexpr int largest_q = Bytes::largest_q, largest_product = 43 * 31;
   static constexpr int exact_run = 2;
 
   // All words: half of them have a scale.
@@ -61,8 +62,9 @@ struct IQ2_XXS : OffsetPanels<32, iq2_offset> {
 
   static constexpr int grid_entries = 256, entry_weights = 8;
   static constexpr const std::uint16_t* grid = iq2_xxs_grid;
+  static constexpr const Octets<grid_entries>& entries = iq2_xxs_octets;
   static int grid_byte(int number, int sign) {
-    return Iq2Tables::byte_of(number, sign);
+    return Bytes::byte_of(number, sign);
   }
 
 #ifdef SLUICE_LOOKS_UP_BYTES
@@ -80,9 +82,8 @@ struct IQ2_XXS : OffsetPanels<32, iq2_offset> {
     for (int slot = 0; slot < slots; ++slot) {
       const I32x16 index = scales.groups[stage].dword[2 * slot];
       const I32x16 signs =
-          with_eighth_signs(spread_sevens(scales.groups[stage].dword[2 * slot + 1]));
-      Iq2Tables::sink_four(look_up_four<0>(iq2_xxs_grid, index, index), signs, slot, slot,
-                           16 * stage + 8 * slot, sink);
+          with_eighth_signs(spread_bits<7>(scales.groups[stage].dword[2 * slot + 1]));
+      Bytes::sink_four<IQ2_XXS>(index, index, signs, slot, slot, 16 * stage + 8 * slot, sink);
     }
   }
 #endif

@@ -18,7 +18,7 @@ static_assert(sizeof(BlockIQ3_S) == 110);
 
 namespace {
 
-struct IQ3_S : OffsetPanels<32, 16> {
+struct IQ3_S : GridPanels<32, 16> {
   using Block = BlockIQ3_S;
   static constexpr BlockType type = BlockType::iq3_s, fallback = BlockType::iq4_nl;
   static constexpr const char* name = "IQ3_S";
@@ -43,9 +43,8 @@ struct IQ3_S : OffsetPanels<32, 16> {
 #ifdef SLUICE_HAS_PANELS
   static constexpr int largest_product = 15 * 31;
   static constexpr int exact_run = 8;
-  using Tables = Iq3Tables<values, offset>;
-  static constexpr int largest_q = Tables::largest_q;
-  static constexpr bool has_offset = !looks_up_quads, unpacks_first = !looks_up_quads;
+  using Bytes = Iq3Bytes<values, offset>;
+  static constexpr int largest_q = Bytes::largest_q;
 
   struct Scales {
     template <typename Format, typename Rows>
@@ -61,19 +60,17 @@ struct IQ3_S : OffsetPanels<32, 16> {
 
   static constexpr int grid_entries = 512, entry_weights = 4;
   static constexpr const std::uint16_t* grid = iq3_s_grid;
+  static constexpr const Quads<grid_entries>& entries = iq3_s_quads;
   static int grid_byte(int number, int sign) {
-    return Tables::byte_of(number, sign);
+    return Bytes::byte_of(number, sign);
   }
 
 #ifdef SLUICE_LOOKS_UP_BYTES
   [[gnu::always_inline]] static inline GridGroup<4> grid_group(const PackedRows& rows,
                                                                const Scales& scales, int s) {
     const I32x16 high = repeat_byte<0>(right_32(scales.qh[s / 4], 8 * (s % 4)));
-    constexpr int last_four = static_cast<int>(0x80402010);
-    return {{{word<IQ3_S>(rows, 8 * s),
-              { has_bits(high, 0x08040201) }},
-             { word<IQ3_S>(rows, 8 * s + 4),
-               { has_bits(high, last_four) } }},
+    return {{{word<IQ3_S>(rows, 8 * s), {has_bits(high, first_four)}},
+             {word<IQ3_S>(rows, 8 * s + 4), {has_bits(high, last_four)}}},
             word<IQ3_S>(rows, 72 + 4 * s)};
   }
 #endif
@@ -91,19 +88,9 @@ struct IQ3_S : OffsetPanels<32, 16> {
       const int s = sub_block_of(stage, slot);
       const I32x16 high = byte_of(scales.qh[s / 4], s % 4);
       const I32x16 of_slot = signs.dword[first_sign + slot];
-#ifdef SLUICE_LOOKS_UP_QUADS
-      const I32x16 ninth = repeat_byte<0>(high);
-      constexpr int last_four = static_cast<int>(0x80402010);
-      Tables::sink_quads(iq3_s_quads, {qs.dword[2 * slot], qs.dword[2 * slot + 1]},
-                         {has_bits(ninth, 0x08040201), has_bits(ninth, last_four)}, of_slot, slot,
-                         8 * s, sink);
-#else
-      const FourEntries first = look_up_four<1>(iq3_s_grid, qs.dword[2 * slot], high);
-      const FourEntries second =
-          look_up_four<1>(iq3_s_grid, qs.dword[2 * slot + 1], right_32(high, 4));
-      Tables::template sink_four<0>(first, of_slot, slot, 8 * s, sink);
-      Tables::template sink_four<2>(second, of_slot, slot, 8 * s + 4, sink);
-#endif
+      Bytes::template sink_four<IQ3_S, 0>(qs.dword[2 * slot], high, of_slot, slot, 8 * s, sink);
+      Bytes::template sink_four<IQ3_S, 2>(qs.dword[2 * slot + 1], right_32(high, 4), of_slot, slot,
+                                          8 * s + 4, sink);
     }
   }
 #endif

@@ -17,7 +17,7 @@ static_assert(sizeof(BlockIQ3_XXS) == 98);
 
 namespace {
 
-struct IQ3_XXS : OffsetPanels<32, 64> {
+struct IQ3_XXS : GridPanels<32, 64> {
   using Block = BlockIQ3_XXS;
   static constexpr BlockType type = BlockType::iq3_xxs, fallback = BlockType::iq4_nl;
   static constexpr const char* name = "IQ3_XXS";
@@ -45,9 +45,8 @@ struct IQ3_XXS : OffsetPanels<32, 64> {
 #ifdef SLUICE_HAS_PANELS
   static constexpr int largest_product = 62 * 31;
   static constexpr int exact_run = 2;
-  using Tables = Iq3Tables<values, offset>;
-  static constexpr int largest_q = Tables::largest_q;
-  static constexpr bool has_offset = !looks_up_quads, unpacks_first = !looks_up_quads;
+  using Bytes = Iq3Bytes<values, offset>;
+  static constexpr int largest_q = Bytes::largest_q;
 
   struct Scales {
     template <typename Format, typename Rows>
@@ -63,16 +62,15 @@ struct IQ3_XXS : OffsetPanels<32, 64> {
 
   static constexpr int grid_entries = 256, entry_weights = 4;
   static constexpr const std::uint16_t* grid = iq3_xxs_grid;
+  static constexpr const Quads<grid_entries>& entries = iq3_xxs_quads;
   static int grid_byte(int number, int sign) {
-    return Tables::byte_of(number, sign);
+    return Bytes::byte_of(number, sign);
   }
 
 #ifdef SLUICE_LOOKS_UP_BYTES
   [[gnu::always_inline]] static inline GridGroup<4> grid_group(const PackedRows& rows,
                                                                const Scales& scales, int s) {
-    return {{{word<IQ3_XXS>(rows, 8 * s), {}},
-             { word<IQ3_XXS>(rows, 8 * s + 4),
-               {} }},
+    return {{{word<IQ3_XXS>(rows, 8 * s), {}}, {word<IQ3_XXS>(rows, 8 * s + 4), {}}},
             signs_of_octets(scales.signs[s / 4].dword[s % 4])};
   }
 #endif
@@ -84,16 +82,10 @@ struct IQ3_XXS : OffsetPanels<32, 64> {
 #pragma GCC unroll 2
     for (int slot = 0; slot < slots; ++slot) {
       const int s = sub_block_of(stage, slot);
-      const I32x16 signs = with_eighth_signs(spread_sevens(scales.signs[s / 4].dword[s % 4]));
+      const I32x16 signs = with_eighth_signs(spread_bits<7>(scales.signs[s / 4].dword[s % 4]));
       const I32x16 first = index.dword[2 * slot], second = index.dword[2 * slot + 1];
-#ifdef SLUICE_LOOKS_UP_QUADS
-      Tables::sink_quads(iq3_xxs_quads, {first, second}, {}, signs, slot, 8 * s, sink);
-#else
-      Tables::template sink_four<0>(look_up_four<0>(iq3_xxs_grid, first, first), signs, slot, 8 * s,
-                                    sink);
-      Tables::template sink_four<2>(look_up_four<0>(iq3_xxs_grid, second, second), signs, slot,
-                                    8 * s + 4, sink);
-#endif
+      Bytes::template sink_four<IQ3_XXS, 0>(first, first, signs, slot, 8 * s, sink);
+      Bytes::template sink_four<IQ3_XXS, 2>(second, second, signs, slot, 8 * s + 4, sink);
     }
   }
 #endif

@@ -36,7 +36,7 @@ struct TQ1_0 : OffsetPanels<32, 1> {
 
 #ifdef SLUICE_HAS_PANELS
   static constexpr int largest_q = 3, largest_product = 2, exact_run = 8;
-  static constexpr bool has_base_3 = true, unpacks_first = false;
+  static constexpr bool has_base_3 = true;
   using Scales = OneScale;
 
   template <int stage, typename Rows, typename Sink>

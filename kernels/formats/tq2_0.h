@@ -35,7 +35,6 @@ struct TQ2_0 : OffsetPanels<16, 1> {
 #ifdef SLUICE_HAS_PANELS
   static constexpr int largest_q = 3, largest_product = 2, exact_run = 16;
   using Scales = OneScale;
-  static constexpr bool unpacks_first = false;
 
   static constexpr int sub_block_of(int stage, int slot) {
     return interleaved(stage, slot);
