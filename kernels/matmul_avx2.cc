@@ -17,6 +17,7 @@ constexpr bool high_bits_in_place = false;  // 240 * 127 * 2 would overflow 16 b
 constexpr bool unsigned_bytes = false;      // and so would 255 * 127 * 2
 #define SLUICE_MULTIPLIES_INTEGERS
 #define SLUICE_SUMS_WORDS
+#define SLUICE_MULTIPLIES_ENTRIES
 
 }  // namespace
 }  // namespace sluice::kernels
@@ -177,4 +178,5 @@ class StageSink {
 }  // namespace
 }  // namespace sluice::kernels
 
+#include "kernels/matmul_grids_avx2.h"
 #include "kernels/matmul_panels_x86.h"

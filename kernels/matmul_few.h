@@ -274,6 +274,9 @@ struct FewFloatColumns {
 template <typename Format>
 constexpr std::size_t few_columns_of = [] {
   constexpr ActivationForm form = form_of<Format>();
+#ifdef SLUICE_MULTIPLIES_ENTRIES
+  if (requires { Format::entries; }) return few_columns;  // FewGridColumns has few sums
+#endif
   if constexpr (form == ActivationForm::f32) {
     return few_columns;
   } else {

@@ -16,6 +16,7 @@ namespace {
 constexpr int float_sums = 1;  // in four parts, of two registers each
 constexpr bool keeps_signs = false;
 #define SLUICE_LOOKS_UP_ENTRIES
+#define SLUICE_HAS_GRID_PRODUCT
 
 struct I32x16 {
   __m256i half[2];  // rows 0..7 and 8..15
@@ -109,13 +110,13 @@ inline I32x16 negate_bytes(I32x16 x, ByteMask mask) {
   return {{negate(x.half[0], mask.half[0]), negate(x.half[1], mask.half[1])}};
 }
 
-// Gathers take longer than loads of one entry each.
-struct RowOctets {
-  I32x16 first, last;
+// Entries of a table by the nth of the numbers of each of eight rows. Gathers take longer.
+struct EightOctets {
+  __m256i first, last;
 };
 template <int nth, std::size_t entries, typename Number, std::size_t of_row>
-[[gnu::always_inline]] inline RowOctets look_up_octets(
-    const std::uint64_t (&table)[entries], const Number (&numbers)[panel_rows][of_row]) {
+[[gnu::always_inline]] inline EightOctets look_up_octets_of_eight(
+    const std::uint64_t (&table)[entries], const Number (*numbers)[of_row]) {
   const auto two_rows = [&](int row) __attribute__((always_inline)) {
     const std::uint64_t *first = &table[numbers[row][nth]], *second = &table[numbers[row + 1][nth]];
     const __m128i low = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(first));
@@ -123,24 +124,34 @@ template <int nth, std::size_t entries, typename Number, std::size_t of_row>
   };
   const __m256 a = _mm256_set_m128(two_rows(4), two_rows(0));
   const __m256 b = _mm256_set_m128(two_rows(6), two_rows(2));
-  const __m256 c = _mm256_set_m128(two_rows(12), two_rows(8));
-  const __m256 d = _mm256_set_m128(two_rows(14), two_rows(10));
-  return {{{_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)),
-            _mm256_castps_si256(_mm256_shuffle_ps(c, d, 0x88))}},
-          {{_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd)),
-            _mm256_castps_si256(_mm256_shuffle_ps(c, d, 0xdd))}}};
+  return {_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)),
+          _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd))};
+}
+template <int nth, std::size_t entries, typename Number>
+[[gnu::always_inline]] inline __m256i look_up_quads_of_eight(const std::uint32_t (&table)[entries],
+                                                             const Number (*numbers)[4]) {
+  const auto entry = [&](int row) __attribute__((always_inline)) {
+    return static_cast<int>(table[numbers[row][nth]]);
+  };
+  return _mm256_setr_epi32(entry(0), entry(1), entry(2), entry(3), entry(4), entry(5), entry(6),
+                           entry(7));
+}
+
+struct RowOctets {
+  I32x16 first, last;
+};
+template <int nth, std::size_t entries, typename Number, std::size_t of_row>
+[[gnu::always_inline]] inline RowOctets look_up_octets(
+    const std::uint64_t (&table)[entries], const Number (&numbers)[panel_rows][of_row]) {
+  const EightOctets low = look_up_octets_of_eight<nth>(table, numbers);
+  const EightOctets high = look_up_octets_of_eight<nth>(table, numbers + 8);
+  return {{{low.first, high.first}}, {{low.last, high.last}}};
 }
 template <int nth, std::size_t entries, typename Number>
 [[gnu::always_inline]] inline I32x16 look_up_quads(const std::uint32_t (&table)[entries],
                                                    const Number (&numbers)[panel_rows][4]) {
-  const auto eight_rows = [&](int r) __attribute__((always_inline)) {
-    const auto entry = [&](int row) __attribute__((always_inline)) {
-      return static_cast<int>(table[numbers[row][nth]]);
-    };
-    return _mm256_setr_epi32(entry(r), entry(r + 1), entry(r + 2), entry(r + 3), entry(r + 4),
-                             entry(r + 5), entry(r + 6), entry(r + 7));
-  };
-  return {{eight_rows(0), eight_rows(8)}};
+  return {{look_up_quads_of_eight<nth>(table, numbers),
+           look_up_quads_of_eight<nth>(table, numbers + 8)}};
 }
 
 // The mean of x and (x - 3) / 2 reaches 64 at 86, and 128 at 171.
@@ -153,6 +164,9 @@ inline I32x16 thirds(I32x16 x) {
   return {{of(x.half[0]), of(x.half[1])}};
 }
 
+inline I32x16 add_words(I32x16 a, I32x16 b) {
+  return {{_mm256_add_epi16(a.half[0], b.half[0]), _mm256_add_epi16(a.half[1], b.half[1])}};
+}
 inline I32x16 bits_and(I32x16 a, I32x16 b) {
   return {{_mm256_and_si256(a.half[0], b.half[0]), _mm256_and_si256(a.half[1], b.half[1])}};
 }
@@ -190,6 +204,13 @@ inline I32x16 each_byte(int v) {
 inline I32x16 each_dword(int v) {
   const __m256i x = _mm256_set1_epi32(v);
   return {{x, x}};
+}
+inline I32x16 even_bytes(I32x16 x, I32x16 y) {
+  return bits_or(bits_and(shuffle_bytes<0x02000200>(x), each_dword(0xffff)),
+                 bits_and(shuffle_bytes<0x02000200>(y), each_dword(static_cast<int>(0xffff0000))));
+}
+inline I32x16 odd_bytes(I32x16 x, I32x16 y) {
+  return even_bytes(right_16<8>(x), right_16<8>(y));
 }
 inline F32x16 each(float v) {
   const __m256 x = _mm256_set1_ps(v);

@@ -147,6 +147,7 @@ inline I32x16 each_dword(int v) {
 }
 #ifdef __AVX512VBMI__
 #define SLUICE_LOOKS_UP_BYTES
+#define SLUICE_HAS_GRID_PRODUCT
 
 inline I32x16 look_up_bytes(const std::uint8_t* table, I32x16 x) {
   const auto load = [&](int at) { return _mm512_loadu_si512(table + at); };

@@ -146,6 +146,8 @@ template <int width, int apart = width>
   return bits_or(bits_or(byte(0), byte(1)), bits_or(byte(2), byte(3)));
 }
 
+#ifdef SLUICE_HAS_GRID_PRODUCT
+
 #ifdef SLUICE_LOOKS_UP_BYTES
 
 // Eight signs for the seven that are stored.
@@ -159,15 +161,29 @@ struct EvenSigns {
 };
 inline constexpr EvenSigns even_signs;
 
+// Eight signs in each byte for the seven in its low bits.
+[[gnu::always_inline]] inline I32x16 signs_of_sevens(I32x16 x) {
+  return look_up_sevens(even_signs.of, x);
+}
 // The same of four times seven signs in the low 28 bits of every lane.
 [[gnu::always_inline]] inline I32x16 signs_of_octets(I32x16 x) {
-  return look_up_sevens(even_signs.of, bits_from<0, 7, 14, 21>(x));
+  return signs_of_sevens(bits_from<0, 7, 14, 21>(x));
+}
+
+#else
+
+[[gnu::always_inline]] inline I32x16 signs_of_sevens(I32x16 x) {
+  return with_eighth_signs(bits_and(x, each_byte(0x7f)));
+}
+[[gnu::always_inline]] inline I32x16 signs_of_octets(I32x16 x) {
+  return with_eighth_signs(spread_bits<7>(x));
 }
 
 #endif
+#endif
 
-// For tiers that look up bytes (matmul_avx512vbmi.cc): four entries in the bytes of each lane, by
-// the low bits of their indices; above[i] has those with bit 8 + i.
+// For tiers with a product of their own for these formats: four entries in the bytes of each lane,
+// by the low bits of their indices; above[i] has those with bit 8 + i.
 struct FourIndices {
   I32x16 low;
   ByteMask above[3];
@@ -199,14 +215,28 @@ template <typename Number, std::size_t of_row>
 // of `high`, of which those of the next entry begin `apart` bits further up.
 template <int width, int apart = width>
 struct FourNumbers {
+  FourNumbers() = default;
   FourNumbers(I32x16 low, [[maybe_unused]] I32x16 high) {
     if constexpr (width == 0) {
-      store(of, low);
+      kernels::store(of, low);
     } else {
       store_pairs(of, low, spread_bits<width, apart>(high));
     }
   }
-  std::conditional_t<width == 0, std::uint8_t, std::uint16_t> of[panel_rows][4];
+  [[gnu::always_inline]] inline void store(const FourIndices& indices) {
+    if constexpr (width == 0) {
+      kernels::store(of, indices.low);
+    } else {
+      I32x16 high = choose(indices.above[0], each_byte(1), each_byte(0));
+      if constexpr (width > 1) {
+        high = bits_or(high, choose(indices.above[1], each_byte(2), each_byte(0)));
+      }
+      store_pairs(of, indices.low, high);
+    }
+  }
+
+  using Row = std::conditional_t<width == 0, std::uint8_t, std::uint16_t>[4];
+  Row of[panel_rows];
 };
 
 // The bytes x, negative where the mask has a byte, plus `offset`.

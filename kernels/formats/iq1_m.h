@@ -72,7 +72,7 @@ struct IQ1_M : GridPanels<16, iq1_offset> {
     return Bytes::byte_of(number, sign);
   }
 
-#ifdef SLUICE_LOOKS_UP_BYTES
+#ifdef SLUICE_HAS_GRID_PRODUCT
   [[gnu::always_inline]] static inline GridGroup<8> grid_group(const PackedRows& rows,
                                                                const Scales&, int s) {
     const I32x16 qh = right_32(word<IQ1_M>(rows, 32 + s / 2 * 4), 16 * (s % 2));

@@ -66,7 +66,7 @@ struct IQ1_S : GridPanels<32, iq1_offset> {
     return Bytes::byte_of(number, sign);
   }
 
-#ifdef SLUICE_LOOKS_UP_BYTES
+#ifdef SLUICE_HAS_GRID_PRODUCT
   [[gnu::always_inline]] static inline GridGroup<8> grid_group(const PackedRows& rows,
                                                                const Scales& scales, int s) {
     const I32x16 high = right_32(scales.qh.dword[s / 2], 16 * (s % 2));

@@ -58,7 +58,7 @@ struct IQ2_S : GridPanels<16, iq2_offset> {
     return Bytes::byte_of(number, sign);
   }
 
-#ifdef SLUICE_LOOKS_UP_BYTES
+#ifdef SLUICE_HAS_GRID_PRODUCT
   [[gnu::always_inline]] static inline GridGroup<8> grid_group(const PackedRows& rows,
                                                                const Scales& scales, int s) {
     const I32x16 high = repeat_byte<0>(right_32(scales.qh[s / 4], 8 * (s % 4)));

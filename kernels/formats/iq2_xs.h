@@ -47,13 +47,13 @@ struct IQ2_XS : GridPanels<16, iq2_offset> {
     return Bytes::byte_of(number, sign);
   }
 
-#ifdef SLUICE_LOOKS_UP_BYTES
+#ifdef SLUICE_HAS_GRID_PRODUCT
   [[gnu::always_inline]] static inline GridGroup<8> grid_group(const PackedRows& rows,
                                                                const Scales&, int s) {
     const I32x16 first = word<IQ2_XS>(rows, 8 * s), last = word<IQ2_XS>(rows, 8 * s + 4);
     const I32x16 high = odd_bytes(first, last);  // a bit of the index, then seven signs
     return {{{even_bytes(first, last), {has_bits(high, 0x01010101)}}},
-            look_up_sevens(even_signs.of, right_16<1>(high))};
+            signs_of_sevens(right_16<1>(high))};
   }
 #endif
 

@@ -67,7 +67,7 @@ struct IQ2_XXS : GridPanels<32, iq2_offset> {
     return Bytes::byte_of(number, sign);
   }
 
-#ifdef SLUICE_LOOKS_UP_BYTES
+#ifdef SLUICE_HAS_GRID_PRODUCT
   [[gnu::always_inline]] static inline GridGroup<8> grid_group(const PackedRows&,
                                                                const Scales& scales, int s) {
     const RowDwords& two = scales.groups[s / 2];

@@ -65,7 +65,7 @@ struct IQ3_S : GridPanels<32, 16> {
     return Bytes::byte_of(number, sign);
   }
 
-#ifdef SLUICE_LOOKS_UP_BYTES
+#ifdef SLUICE_HAS_GRID_PRODUCT
   [[gnu::always_inline]] static inline GridGroup<4> grid_group(const PackedRows& rows,
                                                                const Scales& scales, int s) {
     const I32x16 high = repeat_byte<0>(right_32(scales.qh[s / 4], 8 * (s % 4)));

@@ -67,7 +67,7 @@ struct IQ3_XXS : GridPanels<32, 64> {
     return Bytes::byte_of(number, sign);
   }
 
-#ifdef SLUICE_LOOKS_UP_BYTES
+#ifdef SLUICE_HAS_GRID_PRODUCT
   [[gnu::always_inline]] static inline GridGroup<4> grid_group(const PackedRows& rows,
                                                                const Scales& scales, int s) {
     return {{{word<IQ3_XXS>(rows, 8 * s), {}}, {word<IQ3_XXS>(rows, 8 * s + 4), {}}},
