@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/files/read_at.h"
 #include "core/rows/answer_body.h"
 #include "core/rows/row_json.h"
 
@@ -103,10 +104,9 @@ void VectorFile::find_rows() {
       cut(0);
       return write(array_header(rows_));
     }
-    std::string header(array_header_bytes, '\0');
-    const ssize_t n = ::pread(file_.number(), header.data(), header.size(), 0);
-    if (n < 0) fail();
-    if (header != array_header(rows_)) {
+    std::array<char, array_header_bytes> header;
+    read(header, 0);
+    if (std::string_view(header.data(), header.size()) != array_header(rows_)) {
       throw UsageError(fmt::format(
           "{} is no array of {} rows of {} numbers, as {} says; give --restart to begin anew",
           path_.string(), rows_, numbers_, batch::state_path(path_).string()));
@@ -117,14 +117,14 @@ void VectorFile::find_rows() {
   std::array<char, 1 << 16> buffer;
   std::uint64_t whole = 0;
   for (std::uint64_t at = 0; at < bytes_;) {
-    const ssize_t n = ::pread(file_.number(), buffer.data(), buffer.size(), static_cast<off_t>(at));
-    if (n <= 0) fail();
-    for (ssize_t i = 0; i < n; ++i) {
-      if (buffer[static_cast<std::size_t>(i)] != '\n') continue;
+    const std::size_t size = std::min<std::uint64_t>(buffer.size(), bytes_ - at);
+    read(std::span(buffer).first(size), at);
+    for (std::size_t i = 0; i < size; ++i) {
+      if (buffer[i] != '\n') continue;
       ++rows_done_;
-      whole = at + static_cast<std::uint64_t>(i) + 1;
+      whole = at + i + 1;
     }
-    at += static_cast<std::uint64_t>(n);
+    at += size;
   }
   if (rows_done_ > rows_) {
     throw UsageError(fmt::format("{} has {} lines for {} rows; give --restart to begin anew",
@@ -153,6 +153,15 @@ void VectorFile::append(std::span<const RowVector> rows) {
   }
   write(bytes);
   if (::fdatasync(file_.number()) != 0) fail();
+}
+
+void VectorFile::read(std::span<char> out, std::uint64_t at) const {
+  try {
+    if (files::read_at(file_.number(), std::as_writable_bytes(out), at) == out.size()) return;
+  } catch (const std::system_error& e) {
+    throw std::system_error(e.code(), path_.string());
+  }
+  throw UsageError(fmt::format("{} became shorter while it was read", path_.string()));
 }
 
 void VectorFile::write(std::string_view bytes) {

@@ -44,6 +44,7 @@ class VectorFile {
   void lock() const;
   void find_rows();
   void begin(const batch::JobState& state);
+  void read(std::span<char> out, std::uint64_t at) const;
   void write(std::string_view bytes);
   void cut(std::uint64_t bytes);
   [[noreturn]] void fail() const;
