@@ -270,7 +270,8 @@ struct FewFloatColumns {
 };
 
 // The most columns of a format that are multiplied as weights are read: those whose sums have
-// registers. With more it is faster to unpack a panel first.
+// registers. With more it is faster to unpack a panel first; but sums of words are so few that two
+// columns gain even where some of theirs go through memory.
 template <typename Format>
 constexpr std::size_t few_columns_of = [] {
   constexpr ActivationForm form = form_of<Format>();
@@ -287,7 +288,12 @@ constexpr std::size_t few_columns_of = [] {
         return scales_of_32<Format>;
     }();
     std::size_t most = few_columns;
-    while (most > 1 && most * slots > few_sums) most /= 2;
+#ifdef SLUICE_SUMS_WORDS
+    constexpr std::size_t least = 2;
+#else
+    constexpr std::size_t least = 1;
+#endif
+    while (most > least && most * slots > few_sums) most /= 2;
     return most;
   }
 }();
