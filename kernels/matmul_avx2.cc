@@ -17,7 +17,7 @@ constexpr bool high_bits_in_place = false;  // 240 * 127 * 2 would overflow 16 b
 constexpr bool unsigned_bytes = false;      // and so would 255 * 127 * 2
 #define SLUICE_MULTIPLIES_INTEGERS
 #define SLUICE_SUMS_WORDS
-#define SLUICE_MULTIPLIES_ENTRIES
+#define SLUICE_HAS_GRID_PRODUCT
 
 }  // namespace
 }  // namespace sluice::kernels

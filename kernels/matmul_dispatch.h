@@ -53,14 +53,13 @@ void multiply_in_tier(const WeightRows& w, const Activations& x, float* y, std::
         }
       }
 #endif
-#ifdef SLUICE_MULTIPLIES_ENTRIES
-      if constexpr (requires { Format::entries; }) {
-        return multiply_format<Format, IntegerKernel<Format>, FewGridColumns>(w, x, y, y_stride,
-                                                                              scratch, prefetch);
+      if constexpr (has_grid_product<Format>) {
+        multiply_format<Format, IntegerKernel<Format>, FewGridColumns>(w, x, y, y_stride, scratch,
+                                                                       prefetch);
+      } else {
+        multiply_format<Format, IntegerKernel<Format>, FewIntegerColumns>(w, x, y, y_stride,
+                                                                          scratch, prefetch);
       }
-#endif
-      multiply_format<Format, IntegerKernel<Format>, FewIntegerColumns>(w, x, y, y_stride, scratch,
-                                                                        prefetch);
     } else if constexpr (form == ActivationForm::a32) {
       multiply_format<Format, SmallKernel<Format>, FewSmallColumns>(w, x, y, y_stride, scratch,
                                                                     prefetch);

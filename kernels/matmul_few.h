@@ -269,16 +269,27 @@ struct FewFloatColumns {
   }
 };
 
+// The product of formats that index grids, in tiers that have one of their own.
+template <typename Format, int panels, int columns>
+struct FewGridColumns;
+
+#ifdef SLUICE_HAS_GRID_PRODUCT
+template <typename Format>
+constexpr bool has_grid_product = requires {
+  Format::entries;
+};
+#else
+template <typename Format>
+constexpr bool has_grid_product = false;
+#endif
+
 // The most columns of a format that are multiplied as weights are read: those whose sums have
 // registers. With more it is faster to unpack a panel first; but sums of words are so few that two
 // columns gain even where some of theirs go through memory.
 template <typename Format>
 constexpr std::size_t few_columns_of = [] {
   constexpr ActivationForm form = form_of<Format>();
-#ifdef SLUICE_MULTIPLIES_ENTRIES
-  if (requires { Format::entries; }) return few_columns;  // FewGridColumns has few sums
-#endif
-  if constexpr (form == ActivationForm::f32) {
+  if constexpr (form == ActivationForm::f32 || has_grid_product<Format>) {
     return few_columns;
   } else {
     constexpr int slots = [] {

@@ -11,18 +11,17 @@
 //   low_halves                       the half floats in the low 16 bits of the lanes
 //   byte_table(p)                    sixteen bytes, for look_up(table, x), which replaces each byte
 //                                    of x (0..15) by the table's byte with that number
-//   look_up_quads<n>(table, numbers)     for each row the word of a table by the n-th of its
-//   numbers
-//                                    in memory, and
-//   look_up_octets<n>(table, numbers)    the two words of an entry of eight bytes, and
-//   store_pairs(numbers, low, high)  stores a number for each byte: low + 256 high; these and
-//   negate_bytes(x, mask)            bytes of x, negative where the ByteMask has a byte, only where
-//                                    SLUICE_LOOKS_UP_ENTRIES is defined: tiers that have no faster
-//                                    way to look up an entry of a grid than to load it. Others have
-//   look_up_pairs<n>(table, x)       two of n entries of 16 bits, by the numbers in the halves of
-//   x,
+//   look_up_quads<n>(table, at)      for each row the word of a table by the n-th of the numbers
+//                                    that it has in memory at `at`,
+//   look_up_octets<n>(table, at)     the two words of an entry of eight bytes,
+//   store_pairs(at, low, high)       stores a number for each byte: low + 256 high, and
+//   negate_bytes(x, mask)            bytes of x, negative where the ByteMask has a byte; these only
+//                                    where SLUICE_LOOKS_UP_ENTRIES is defined: in tiers without a
+//                                    faster way to look up an entry of a grid than to load it
+//   look_up_pairs<n>(table, x)       two of n entries of 16 bits by the numbers in the halves of x,
 //                                    and
-//   look_up_either(a, b, x, mask)    look_up in b where the ByteMask has a byte, else in a
+//   look_up_either(a, b, x, mask)    look_up in b where the ByteMask has a byte, else in a; these
+//                                    only in the other tiers
 //   has_bits(x, pattern)             a ByteMask of the bytes of x that have the one bit of their
 //                                    byte of the pattern
 //   choose(mask, a, b)               bytes of a where the ByteMask has a byte, else of b
@@ -47,17 +46,18 @@
 //   look_up_bytes(table, x)          the byte of a table of 256 for each byte of x; this and
 //   look_up_sevens(table, x)         the same by the low seven bits, of 128,
 //   bits_from<a, b, c, d>(x)         in byte i of a lane its eight bits from the i-th of these on,
+//                                    only where SLUICE_LOOKS_UP_BYTES is defined
 //   even_bytes(x, y), odd_bytes(x, y)    such bytes of x, then of y, only where
-//                                    SLUICE_LOOKS_UP_BYTES is defined
+//                                    SLUICE_HAS_GRID_PRODUCT is defined: in tiers with a product of
+//                                    their own for weights that index grids (FewGridColumns)
 // and the constants
 //   high_bits_in_place   whether bytes may be up to 240: then the high bits of Q2_K and Q4_K stay
 //                        where they are, as multiples of their value, and the scale makes up for it
 //                        exactly
 //   float_sums           how many sums of a panel and a column, in four parts each, fit into
 //                        registers
-//   keeps_signs          whether products take signed bytes: the weights of grids then have no
-//   offset unsigned_bytes       whether weights of eight bits (Q8_0, IQ4_NL, IQ4_XS) are stored as
-//   q + 128
+//   keeps_signs          whether products take signed bytes: weights of grids have no offset then
+//   unsigned_bytes       whether weights of eight bits (Q8_0, IQ4_NL, IQ4_XS) are stored as q + 128
 //
 // The part of a format for panels has
 //   sub_block                      how many weights share a scale
@@ -67,11 +67,12 @@
 //                                  the offset takes off a dot product
 //   is_for_tiles                   whether it has a tile product (matmul_amx.cc); those of others
 //                                  have never been run on a CPU with tiles
-//   grid_entries                   present if weights index a grid: its size; for tiers that look
-//                                  up bytes (matmul_avx512vbmi.cc) then also
+//   grid_entries                   present if weights index a grid: its size; then also
 //       entry_weights, grid        the weights of an entry, 4 or 8, and the numbers in all entries
+//       entries                    the same as magnitudes in bytes; IQ1 has none
 //       grid_byte(n, is_negative)  the byte of the weight with number n and a sign
-//       grid_group(rows, scales, s)    the entries of weights 32 s to 32 s + 31
+//       grid_group(rows, scales, s)    the entries of weights 32 s to 32 s + 31, only where
+//                                  SLUICE_HAS_GRID_PRODUCT is defined
 //   has_base_3                     present if bytes have five digits in base 3, which can be looked
 //                                  up (matmul_avx512vbmi.cc)
 //   unpacks_first                  true if unpacking takes longer than a few products: weights are

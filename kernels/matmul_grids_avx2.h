@@ -36,14 +36,14 @@ struct FewGridColumns {
  private:
   using Scales = typename Format::Scales;
   using Group = GridGroup<Format::entry_weights>;
-  static constexpr int groups = static_cast<int>(k_block) / 32;
+  static constexpr int groups = static_cast<int>(k_block) / 32;  // of GridGroup
   static constexpr int bits = bits_above_8(Format::grid_entries);
   using Numbers = typename FourNumbers<bits>::Row;
   static constexpr int fours = 8 / Format::entry_weights;  // of entries in 32 weights
   static constexpr int largest = Format::largest_q - Format::offset;
-  // How many sums of two products fit into a word.
-  static constexpr int fours_in_word = largest <= 15 ? 8 : 2;
-  static_assert(fours_in_word * 2 * largest * 127 < 1 << 15);
+  // How many groups of four weights are summed in a word.
+  static constexpr int in_word = groups_in_16_bits(largest, Format::sub_block / 4);
+  static_assert(in_word * 2 * largest * 127 < 1 << 15);
 
   // The numbers of the entries of a block, unless they are bytes of it, and the scales of its
   // sub-blocks.
@@ -76,7 +76,7 @@ struct FewGridColumns {
     Prepared prepared;
     prepare(rows, scales, prepared);
     const Prepared* p = &prepared;
-    __asm__("" : "+r"(p) : : "memory");   // numbers are to be read from memory
+    __asm__("" : "+r"(p) : : "memory");   // numbers are to be read from memory, as in read_back()
     __m256i low[columns], high[columns];  // sums of rows 0..7 and 8..15
 #pragma GCC unroll 4
     for (int c = 0; c < columns; ++c) low[c] = high[c] = _mm256_setzero_si256();
@@ -119,16 +119,15 @@ struct FewGridColumns {
     __m256i words[columns];
     const auto add = [&](auto nth, __m256i magnitudes) __attribute__((always_inline)) {
       constexpr int four = decltype(nth)::value;
-      const __m256i bits = _mm256_set1_epi32(four % 2 == 0 ? first_four : last_four);
-      const __m256i of_octet = _mm256_shuffle_epi8(signs, repeated_byte(four / 2));
-      const __m256i is_negative = _mm256_cmpeq_epi8(_mm256_and_si256(of_octet, bits), bits);
+      const __m256i of_octet = shuffle_bytes<four / 2 * 0x01010101>(signs);
+      const __m256i is_negative = has_bits(of_octet, four % 2 == 0 ? first_four : last_four);
 #pragma GCC unroll 4
       for (int c = 0; c < columns; ++c) {
         const __m256i a = _mm256_blendv_epi8(broadcast(plus[c] + 4 * four),
                                              broadcast(minus[c] + 4 * four), is_negative);
         const __m256i products = _mm256_maddubs_epi16(magnitudes, a);
-        words[c] = four % fours_in_word == 0 ? products : _mm256_add_epi16(words[c], products);
-        if constexpr (four % fours_in_word == fours_in_word - 1) {
+        words[c] = four % in_word == 0 ? products : _mm256_add_epi16(words[c], products);
+        if constexpr (four % in_word == in_word - 1) {
           constexpr int of_group = Format::sub_block == 16 ? four / 4 : 0;
           const __m256i scale = load_256(p.scale[32 / Format::sub_block * s + of_group][half]);
           total[c] = _mm256_add_epi32(total[c], _mm256_madd_epi16(words[c], scale));
@@ -161,12 +160,6 @@ struct FewGridColumns {
 
   static __m256i load_256(const std::byte* p) {
     return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
-  }
-  // Where vpshufb finds byte `byte` of every lane, four times.
-  static __m256i repeated_byte(int byte) {
-    return _mm256_add_epi8(_mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0, 0x04040404,
-                                             0x08080808, 0x0c0c0c0c),
-                           _mm256_set1_epi8(static_cast<char>(byte)));
   }
 };
 

@@ -16,7 +16,6 @@ namespace {
 constexpr int float_sums = 1;  // in four parts, of two registers each
 constexpr bool keeps_signs = false;
 #define SLUICE_LOOKS_UP_ENTRIES
-#define SLUICE_HAS_GRID_PRODUCT
 
 struct I32x16 {
   __m256i half[2];  // rows 0..7 and 8..15
@@ -79,21 +78,25 @@ inline I32x16 look_up(I32x16 table, I32x16 x) {
 
 // Byte i of every lane becomes its byte number (pattern >> 8 i) & 3.
 template <int pattern>
-inline I32x16 shuffle_bytes(I32x16 x) {
+inline __m256i shuffle_bytes(__m256i x) {
   const __m256i control = _mm256_add_epi32(
       _mm256_set1_epi32(pattern), _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0,
                                                     0x04040404, 0x08080808, 0x0c0c0c0c));
-  return {{_mm256_shuffle_epi8(x.half[0], control), _mm256_shuffle_epi8(x.half[1], control)}};
+  return _mm256_shuffle_epi8(x, control);
+}
+template <int pattern>
+inline I32x16 shuffle_bytes(I32x16 x) {
+  return {{shuffle_bytes<pattern>(x.half[0]), shuffle_bytes<pattern>(x.half[1])}};
 }
 
 using ByteMask = I32x16;  // bytes of 0 or 255
 
-inline ByteMask has_bits(I32x16 x, int pattern) {
+inline __m256i has_bits(__m256i x, int pattern) {
   const __m256i bits = _mm256_set1_epi32(pattern);
-  const auto compare = [&](__m256i a) {
-    return _mm256_cmpeq_epi8(_mm256_and_si256(a, bits), bits);
-  };
-  return {{compare(x.half[0]), compare(x.half[1])}};
+  return _mm256_cmpeq_epi8(_mm256_and_si256(x, bits), bits);
+}
+inline ByteMask has_bits(I32x16 x, int pattern) {
+  return {{has_bits(x.half[0], pattern), has_bits(x.half[1], pattern)}};
 }
 inline I32x16 choose(ByteMask mask, I32x16 a, I32x16 b) {
   return {{_mm256_blendv_epi8(b.half[0], a.half[0], mask.half[0]),
@@ -164,9 +167,6 @@ inline I32x16 thirds(I32x16 x) {
   return {{of(x.half[0]), of(x.half[1])}};
 }
 
-inline I32x16 add_words(I32x16 a, I32x16 b) {
-  return {{_mm256_add_epi16(a.half[0], b.half[0]), _mm256_add_epi16(a.half[1], b.half[1])}};
-}
 inline I32x16 bits_and(I32x16 a, I32x16 b) {
   return {{_mm256_and_si256(a.half[0], b.half[0]), _mm256_and_si256(a.half[1], b.half[1])}};
 }

@@ -338,10 +338,10 @@ struct Iq2Bytes {
 
 #ifdef SLUICE_LOOKS_UP_ENTRIES
   // Sinks the 8 weights of entry `nth` of every row; byte `byte` of `signs` has theirs.
-  template <int nth, int byte, typename Octets, typename Numbers, typename Sink>
-  [[gnu::always_inline]] static inline void sink_octet(const Octets& octets, const Numbers& numbers,
-                                                       I32x16 signs, int slot, std::size_t group,
-                                                       Sink& sink) {
+  template <int nth, int byte, typename Entries, typename Numbers, typename Sink>
+  [[gnu::always_inline]] static inline void sink_octet(const Entries& octets,
+                                                       const Numbers& numbers, I32x16 signs,
+                                                       int slot, std::size_t group, Sink& sink) {
     const RowOctets found = look_up_octets<nth>(octets.of, numbers);
     const I32x16 of_octet = repeat_byte<byte>(signs);
     sink(slot, group, with_signs<offset>(found.first, has_bits(of_octet, first_four)));
@@ -420,10 +420,10 @@ struct Iq1Bytes {
 
 #ifdef SLUICE_LOOKS_UP_ENTRIES
   // Sinks the 8 weights of entry `nth` of every row.
-  template <int nth, typename Octets, typename Numbers, typename Sink>
-  [[gnu::always_inline]] static inline void sink_octet(const Octets& octets, const Numbers& numbers,
-                                                       ByteMask is_minus, int slot,
-                                                       std::size_t group, Sink& sink) {
+  template <int nth, typename Entries, typename Numbers, typename Sink>
+  [[gnu::always_inline]] static inline void sink_octet(const Entries& octets,
+                                                       const Numbers& numbers, ByteMask is_minus,
+                                                       int slot, std::size_t group, Sink& sink) {
     const RowOctets found = look_up_octets<nth>(octets.of, numbers);
     const I32x16 shift = choose(is_minus, each_byte(offset - 2), each_byte(offset));
     sink(slot, group, add_bytes(found.first, shift));
@@ -451,14 +451,14 @@ struct Iq1Bytes {
   }
 #endif
 
-  // Sinks the 32 weights of four entries, `per_slot` entries for each slot from the first on: their
-  // numbers are the bytes of `low` and, above them, three bits of `high`, those of the next entry
-  // `apart` further up. is_minus[i] is the shift of entry i.
-  template <int apart, int per_slot, typename Sink>
+  // Sinks the 32 weights of four entries, 16 for each slot: their numbers are the bytes of `low`
+  // and, above them, three bits of `high`, those of the next entry `apart` further up. is_minus[i]
+  // is the shift of entry i.
+  template <int apart, typename Sink>
   [[gnu::always_inline]] static inline void sink_four(I32x16 low, I32x16 high,
                                                       const ByteMask (&is_minus)[4], int first_slot,
-                                                      std::size_t group, Sink& sink) {
-    const int second_slot = first_slot + (per_slot == 2 ? 1 : 0);
+                                                      int second_slot, std::size_t group,
+                                                      Sink& sink) {
 #ifdef SLUICE_LOOKS_UP_ENTRIES
     const FourNumbers<3, apart> four(low, high);
     const auto& numbers = read_back(four.of);

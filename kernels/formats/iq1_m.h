@@ -93,10 +93,10 @@ struct IQ1_M : GridPanels<16, iq1_offset> {
     for (int i = 0; i < 2; ++i) {
       const I32x16 q = qs.dword[stage % 2 * 2 + i], high = right_32(qh.dword[stage], 16 * i);
       const I32x16 of_first_two = repeat_byte<0>(high), of_last_two = repeat_byte<1>(high);
-      Bytes::sink_four<4, 2>(q, high,
-                             {has_bits(of_first_two, lower), has_bits(of_first_two, upper),
-                              has_bits(of_last_two, lower), has_bits(of_last_two, upper)},
-                             2 * i, 16 * stage + 8 * i, sink);
+      Bytes::sink_four<4>(q, high,
+                          {has_bits(of_first_two, lower), has_bits(of_first_two, upper),
+                           has_bits(of_last_two, lower), has_bits(of_last_two, upper)},
+                          2 * i, 2 * i + 1, 16 * stage + 8 * i, sink);
     }
   }
 #endif

@@ -88,8 +88,8 @@ struct IQ1_S : GridPanels<32, iq1_offset> {
       const I32x16 q = qs.dword[stage % 2 * 2 + slot];
       const I32x16 high = right_32(scales.qh.dword[stage], 16 * slot);
       const ByteMask is_minus = has_bits(repeat_byte<1>(high), static_cast<int>(0x80808080));
-      Bytes::sink_four<3, 4>(q, high, {is_minus, is_minus, is_minus, is_minus}, slot,
-                             16 * stage + 8 * slot, sink);
+      Bytes::sink_four<3>(q, high, {is_minus, is_minus, is_minus, is_minus}, slot, slot,
+                          16 * stage + 8 * slot, sink);
     }
   }
 #endif
