@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <math.h>
+#include <utility>
 
 #include "kernels/attention_rows_impl.h"
 
@@ -112,19 +113,17 @@ using TileSums = I32x16[heads][vectors];
 
 // result[head] += the products of each head's words with `groups` rows. A row has four bytes for
 // each lane of the vectors; of the last vector `count` lanes are used. Rows are `stride` bytes
-// apart. Asks for the rows at `next` meanwhile.
-template <int heads, int vectors>
-[[gnu::always_inline]] inline void add_groups(const AttentionArgs& args, const std::int8_t* bytes,
+// apart. Asks for the rows at `next` meanwhile. i... are the numbers of the sums, as constants: GCC
+// 12 does not keep sums in registers that loops count.
+template <int heads, int vectors, int... i>
+[[gnu::always_inline]] inline void add_groups(std::integer_sequence<int, i...>,
+                                              const AttentionArgs& args, const std::int8_t* bytes,
                                               std::size_t stride, std::size_t groups,
                                               std::size_t count, const std::int8_t* next,
                                               const std::int16_t* const (&words)[heads],
                                               TileSums<heads, vectors>& result) {
-  GroupSums sums[heads][vectors];
-#pragma GCC unroll 8
-  for (int h = 0; h < heads; ++h) {
-#pragma GCC unroll 2
-    for (int v = 0; v < vectors; ++v) sums[h][v] = begin_sums(result[h][v]);
-  }
+  constexpr std::integer_sequence<int, i...> each;
+  GroupSums sums[] = {begin_sums(result[i / vectors][i % vectors])...};
   for (std::size_t group = 0; group < groups; ++group, bytes += stride, next += stride) {
     ByteGroup four[vectors];
 #pragma GCC unroll 2
@@ -132,18 +131,19 @@ template <int heads, int vectors>
       ask_for(args, next + 4 * lanes * v);
       four[v] = load_group(bytes + 4 * lanes * v, v + 1 < vectors ? lanes : count);
     }
-#pragma GCC unroll 8
-    for (int h = 0; h < heads; ++h) {
-      const WordGroup group_words = load_words(words[h] + 4 * group);
-#pragma GCC unroll 2
-      for (int v = 0; v < vectors; ++v) add_group(sums[h][v], four[v], group_words);
-    }
+    add_each<vectors, heads>(each, sums, four, words, 4 * group);
   }
-#pragma GCC unroll 8
-  for (int h = 0; h < heads; ++h) {
-#pragma GCC unroll 2
-    for (int v = 0; v < vectors; ++v) result[h][v] = total(sums[h][v], result[h][v]);
-  }
+  ((result[i / vectors][i % vectors] = total(sums[i], result[i / vectors][i % vectors])), ...);
+}
+
+template <int heads, int vectors>
+[[gnu::always_inline]] inline void add_groups(const AttentionArgs& args, const std::int8_t* bytes,
+                                              std::size_t stride, std::size_t groups,
+                                              std::size_t count, const std::int8_t* next,
+                                              const std::int16_t* const (&words)[heads],
+                                              TileSums<heads, vectors>& result) {
+  add_groups<heads, vectors>(std::make_integer_sequence<int, heads * vectors>(), args, bytes,
+                             stride, groups, count, next, words, result);
 }
 
 // Products of `heads` queries from number `first` on with the keys of some positions of a page,

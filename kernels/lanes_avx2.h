@@ -285,6 +285,7 @@ inline void add_products(__m256i& sum, __m256i a, __m256i b) {
   __asm__("%{vex%} vpdpwssd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
 #else
   sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+  __asm__("" : "+x"(sum));  // or GCC 12 adds products to each other first, and sums to memory
 #endif
 }
 

@@ -5,6 +5,7 @@
 #include <arm_neon.h>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace sluice::kernels {
 namespace {
@@ -328,12 +329,6 @@ inline void store_words(I32x16 words, std::int16_t* p) {
   }
 }
 
-using WordGroup = int8x8_t;
-
-inline WordGroup load_words(const std::int16_t* p) {
-  return vld1_s8(reinterpret_cast<const std::int8_t*>(p));
-}
-
 struct GroupSums {
   I32x16 upper, lower;
 };
@@ -342,7 +337,8 @@ inline GroupSums begin_sums(I32x16 start) {
   return {broadcast_int(0), start};
 }
 
-inline void add_group(GroupSums& sums, const ByteGroup& bytes, WordGroup words) {
+inline void add_group(GroupSums& sums, const ByteGroup& bytes, const std::int16_t* four) {
+  const int8x8_t words = vld1_s8(reinterpret_cast<const std::int8_t*>(four));
   for (int i = 0; i < registers; ++i) {
     sums.upper.v[i] = vdotq_lane_s32(sums.upper.v[i], bytes.v[i], words, 0);
     sums.lower.v[i] = vdotq_lane_s32(sums.lower.v[i], bytes.v[i], words, 1);
@@ -361,12 +357,6 @@ inline void store_words(I32x16 words, std::int16_t* p) {
   vst1q_s16(p + 8, narrowed(words, 1));
 }
 
-using WordGroup = int16x4_t;
-
-inline WordGroup load_words(const std::int16_t* p) {
-  return vld1_s16(p);
-}
-
 // A register for each lane, which has the products with each of four words.
 struct GroupSums {
   int32x4_t v[lanes];
@@ -378,7 +368,8 @@ inline GroupSums begin_sums(I32x16) {
   return sums;
 }
 
-inline void add_group(GroupSums& sums, const ByteGroup& bytes, WordGroup once) {
+inline void add_group(GroupSums& sums, const ByteGroup& bytes, const std::int16_t* four) {
+  const int16x4_t once = vld1_s16(four);
   const int16x8_t words = vcombine_s16(once, once);
   for (int i = 0; i < registers; ++i) {
     const int16x8_t low = vmovl_s8(vget_low_s8(bytes.v[i])), high = vmovl_high_s8(bytes.v[i]);
@@ -399,6 +390,17 @@ inline I32x16 total(const GroupSums& sums, I32x16 start) {
 }
 
 #endif
+
+// sums[i] += the products of the bytes of group i % vectors with the four words at
+// words[i / vectors] + at.
+template <int vectors, int heads, int... i>
+[[gnu::always_inline]] inline void add_each(std::integer_sequence<int, i...>,
+                                            GroupSums (&sums)[heads * vectors],
+                                            const ByteGroup (&groups)[vectors],
+                                            const std::int16_t* const (&words)[heads],
+                                            std::size_t at) {
+  (add_group(sums[i], groups[i % vectors], words[i / vectors] + at), ...);
+}
 
 }  // namespace
 }  // namespace sluice::kernels

@@ -7,28 +7,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace sluice::kernels {
 namespace {
 
 // Four bytes for each lane.
 struct ByteGroup {
-  I32x16 even, odd;
+  I32x16 bytes;
 };
 
 // Loads four bytes for each of `count` (1..16) lanes.
 inline ByteGroup load_group(const std::int8_t* p, std::size_t count) {
-  const I32x16 bytes = load_bits(reinterpret_cast<const float*>(p), count);
-  return {even_bytes(bytes), odd_bytes(bytes)};
-}
-
-// Four words, for all lanes.
-struct WordGroup {
-  I32x16 even, odd;
-};
-
-inline WordGroup load_words(const std::int16_t* p) {
-  return {broadcast_pair(p), broadcast_pair(p + 2)};
+  return {load_bits(reinterpret_cast<const float*>(p), count)};
 }
 
 using GroupSums = I32x16;
@@ -39,10 +30,20 @@ inline GroupSums begin_sums(I32x16 start) {
   return start;
 }
 
-// Adds to each lane the products of its bytes with the words.
-inline void add_group(GroupSums& sums, const ByteGroup& bytes, const WordGroup& words) {
-  add_products(sums, bytes.even, words.even);
-  add_products(sums, bytes.odd, words.odd);
+// sums[i] += the products of the bytes of group i % vectors with four words, which are in all
+// lanes: those at words[i / vectors] + at. The even bytes come first and the odd ones after them,
+// so that sixteen registers are enough for eight sums.
+template <int vectors, int heads, int... i>
+[[gnu::always_inline]] inline void add_each(std::integer_sequence<int, i...>,
+                                            GroupSums (&sums)[heads * vectors],
+                                            const ByteGroup (&groups)[vectors],
+                                            const std::int16_t* const (&words)[heads],
+                                            std::size_t at) {
+  I32x16 half[vectors];
+  for (int v = 0; v < vectors; ++v) half[v] = even_bytes(groups[v].bytes);
+  (add_products(sums[i], half[i % vectors], broadcast_pair(words[i / vectors] + at)), ...);
+  for (int v = 0; v < vectors; ++v) half[v] = odd_bytes(groups[v].bytes);
+  (add_products(sums[i], half[i % vectors], broadcast_pair(words[i / vectors] + at + 2)), ...);
 }
 
 inline I32x16 total(const GroupSums& sums, const I32x16&) {
