@@ -366,6 +366,34 @@ TEST_CASE("winding down finishes what generates and resuming does the rest") {
   for (const auto& [row, line] : lines) CHECK(line == alone(input, row, job_options(1)));
 }
 
+TEST_CASE("a job whose rows are refused can be stopped after any of them") {
+  struct Stopped {};
+  const TemporaryFolder folder;
+  const std::string refused = json({{"prompt", 5}}).dump() + "\n";
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += refused;
+  const Input input(file_of(folder, text));
+  FakeEngine engine({.columns = 16, .logits = 8, .pages = 100});
+  DoneRows done(input.rows(), {});
+  JobOptions options = job_options(4);
+  std::uint64_t lines = 0, stops = 0;
+  options.stop_check = [&] {
+    CHECK(done.count() == lines);
+    if (lines % 7 == 0) throw Stopped{};
+  };
+  Job job(engine, input, done, options, [&](std::string_view) { ++lines; });
+  for (bool has_more = true; has_more;) {
+    try {
+      has_more = job.step();
+    } catch (const Stopped&) {
+      ++stops;
+    }
+  }
+  CHECK(stops == 5);
+  CHECK(lines == 40);
+  CHECK(done.is_complete());
+}
+
 TEST_CASE("rows that need more than the engine was planned for are left out and run later") {
   std::mt19937_64 random(sluice::test::random_seed());
   const TemporaryFolder folder;

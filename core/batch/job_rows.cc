@@ -12,6 +12,7 @@ JobRows::JobRows(const tokenizer::Tokenizer& tokenizer, const Input& input, Done
       results_(input, tokenizer, options.model_name),
       positions_planned_(options.positions_planned),
       held_bytes_planned_(options.held_bytes_planned),
+      stop_check_(options.stop_check),
       append_(std::move(append)),
       done_(done),
       done_before_(done) {}
@@ -69,6 +70,7 @@ std::optional<rows::Task> JobRows::next() {
       return std::move(*task);
     }
     append(results_.refused(row, std::get<rows::RefusedRow>(prepared->made)));
+    if (stop_check_) stop_check_();
   }
   return std::nullopt;
 }

@@ -34,6 +34,9 @@ struct RowOptions {
   // holds while it runs (Task::held_bytes). A row that needs more is left out.
   std::uint64_t positions_planned = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t held_bytes_planned = std::numeric_limits<std::uint64_t>::max();
+  // Called after each row that is refused, of which there may be millions in turn; what it throws,
+  // next() throws, and goes on after that row when it is called again.
+  std::function<void()> stop_check = {};
 };
 
 // The rows that were left out, and what they need.
@@ -81,6 +84,7 @@ class JobRows {
   RowResults results_;
   std::uint64_t positions_planned_;
   std::uint64_t held_bytes_planned_;
+  std::function<void()> stop_check_;
   Append append_;
   DoneRows& done_;
   LeftOut left_out_;

@@ -14,6 +14,8 @@ namespace {
 // How long to wait for a result at most: those before it must become durable even if none follows.
 constexpr std::chrono::milliseconds wait_max{500};
 
+struct Stopped {};  // what the stop check of the rows throws
+
 }  // namespace
 
 // Where the service leaves what has ended.
@@ -72,14 +74,21 @@ class ServedJob::Inbox {
   bool is_stopped_ SLUICE_GUARDED_BY(mutex_) = false;
 };
 
+RowOptions ServedJob::with_stop_check(RowOptions options, std::shared_ptr<Inbox> inbox) {
+  options.stop_check = [inbox = std::move(inbox)] {
+    if (inbox->is_stopped()) throw Stopped{};
+  };
+  return options;
+}
+
 ServedJob::ServedJob(serve::Service& service, const Input& input, DoneRows& done, Journal& journal,
                      const ServedJobOptions& options)
     : service_(service),
       journal_(journal),
       options_(options),
-      rows_(service.engine().tokenizer(), input, done, options,
-            [&journal](std::string_view line) { journal.append(line); }),
-      inbox_(std::make_shared<Inbox>()) {}
+      inbox_(std::make_shared<Inbox>()),
+      rows_(service.engine().tokenizer(), input, done, with_stop_check(options, inbox_),
+            [&journal](std::string_view line) { journal.append(line); }) {}
 
 ServedJob::~ServedJob() {
   for (const auto& [id, held] : submitted_) service_.cancel(id, "the batch was stopped");
@@ -106,7 +115,11 @@ void ServedJob::run(const std::function<void()>& look) {
 bool ServedJob::feed() {
   if (std::chrono::steady_clock::now() < pause_end_) return true;
   while (submitted_.size() < options_.texts_max && !inbox_->is_stopped()) {
-    if (!next_) next_ = rows_.next();
+    try {
+      if (!next_) next_ = rows_.next();
+    } catch (const Stopped&) {
+      return false;
+    }
     if (!next_) break;
     if (refuse_too_large(*next_)) {
       next_.reset();

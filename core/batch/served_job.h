@@ -48,6 +48,7 @@ class ServedJob {
  private:
   class Inbox;
 
+  static RowOptions with_stop_check(RowOptions options, std::shared_ptr<Inbox> inbox);
   bool feed();
   bool refuse_too_large(const rows::Task& task);
   bool submit();
@@ -56,9 +57,9 @@ class ServedJob {
   serve::Service& service_;
   Journal& journal_;
   ServedJobOptions options_;
+  std::shared_ptr<Inbox> inbox_;  // the callbacks hold it too, so they may come late
   JobRows rows_;
-  std::shared_ptr<Inbox> inbox_;    // the callbacks hold it too, so they may come late
-  std::optional<rows::Task> next_;  // that the service had no room for
+  std::optional<rows::Task> next_;                      // that the service had no room for
   std::map<std::uint64_t, Allowance::Held> submitted_;  // ids of tasks that have not ended
   std::chrono::steady_clock::time_point pause_end_;
 };

@@ -35,7 +35,9 @@ class TextHead {
 
   const TextHeadSpec& spec() const { return spec_; }
   bool makes_scores() const { return !cls_.weight.empty() || !scores_.weight.empty(); }
-  bool has_parts() const { return makes_scores() || !dense_2_.weight.empty(); }
+  bool has_parts() const {
+    return makes_scores() || !dense_2_.weight.empty() || !dense_3_.weight.empty();
+  }
   std::uint32_t outputs() const { return outputs_; }  // numbers of a text
 
   // `pooled`: [embedding]. Returns outputs() numbers, the same bits on every machine of a build.
