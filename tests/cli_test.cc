@@ -889,6 +889,8 @@ TEST_CASE("a plan for another machine has the threads of that one") {
   CHECK(many["dram_bytes_per_s"].get<double>() == 5e10);
   CHECK(many["predicted_decode_tokens_per_s"].get<double>() > 0);
   CHECK(many["made_from"]["earlier_runs"] == 0);
+  CHECK(many["made_from"]["cpu_share_of_others"].get<double>() >= 0);
+  CHECK(many["made_from"]["cpu_share_of_others"].get<double>() <= 1);
   // Its processors are like those here, and there are more of them.
   const double here = plan("1cpu,dram=50GB/s")["int8_macs_per_s"].get<double>();
   CHECK(plan("500cpu,dram=50GB/s")["int8_macs_per_s"].get<double>() > 1.5 * here);

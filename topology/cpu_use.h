@@ -22,4 +22,7 @@ std::optional<CpuTimes> read_cpu_times(const FileRoot& root = {},
 // The share of the time of all CPUs that others took between two readings, from 0 to 1.
 double share_of_others(const CpuTimes& before, const CpuTimes& after);
 
+// Above this share of others a moment is not quiet.
+inline constexpr double quiet_share_max = 0.1;
+
 }  // namespace sluice::topology

@@ -65,7 +65,8 @@ void wait_for_quiet() {
     const std::optional<topology::CpuTimes> before = topology::read_cpu_times();
     std::this_thread::sleep_for(look);
     const std::optional<topology::CpuTimes> after = topology::read_cpu_times();
-    if (!before || !after || topology::share_of_others(*before, *after) < quiet_share_max) return;
+    if (!before || !after || topology::share_of_others(*before, *after) < topology::quiet_share_max)
+      return;
     throw_if_interrupted();
   }
 }

@@ -9,6 +9,7 @@
 
 #include "core/cli/json.h"
 #include "core/cli/output.h"
+#include "topology/cpu_use.h"
 
 namespace sluice::cli {
 namespace {
@@ -138,14 +139,14 @@ std::optional<double> median(std::vector<double> values) {
 }
 
 std::uint32_t BenchResult::quiet_repeats() const {
-  return static_cast<std::uint32_t>(
-      std::ranges::count_if(others, [](double share) { return share < quiet_share_max; }));
+  return static_cast<std::uint32_t>(std::ranges::count_if(
+      others, [](double share) { return share < topology::quiet_share_max; }));
 }
 
 std::optional<double> speed_of(const BenchResult& result, const std::vector<double>& rates) {
   std::vector<double> quiet;
   for (std::size_t i = 0; i < std::min(rates.size(), result.others.size()); ++i) {
-    if (result.others[i] < quiet_share_max) quiet.push_back(rates[i]);
+    if (result.others[i] < topology::quiet_share_max) quiet.push_back(rates[i]);
   }
   return median(quiet.empty() ? rates : quiet);
 }

@@ -9,9 +9,6 @@
 
 namespace sluice::cli {
 
-// Above this share of the CPUs' time that others take, a moment is not quiet.
-inline constexpr double quiet_share_max = 0.1;
-
 // A prompt, and tokens behind it. Tokens per second in each repeat; empty when nothing was
 // measured.
 struct BenchResult {

@@ -32,6 +32,7 @@
 #include "core/plan/plan_json.h"
 #include "core/text/quoted.h"
 #include "kernels/kernel_table.h"
+#include "topology/cpu_use.h"
 
 namespace sluice::cli {
 namespace {
@@ -198,6 +199,7 @@ ordered_json to_json(std::string_view use, const engine::PlannedRun& run,
   json["int8_macs_per_s"] = limits.high.int8_macs_per_s;
   json["made_from"] = known_limits(limits);
   json["made_from"]["earlier_runs"] = prediction.earlier_runs;
+  json["made_from"]["cpu_share_of_others"] = prediction.cpu_share_of_others;
   return json;
 }
 
@@ -300,6 +302,10 @@ std::string table(std::string_view use, const engine::PlannedRun& run, const Pre
   if (prediction.earlier_runs != 0) {
     text += fmt::format("; the speed is that of earlier runs like this one ({} known)",
                         prediction.earlier_runs);
+  }
+  if (prediction.cpu_share_of_others > topology::quiet_share_max) {
+    text += fmt::format("; others took {:.0f} % of the CPUs meanwhile",
+                        100 * prediction.cpu_share_of_others);
   }
   text += "\n";
   return text;

@@ -8,6 +8,7 @@
 
 #include "core/batch/parallel_choice.h"
 #include "core/cli/quick_plan.h"
+#include "topology/cpu_use.h"
 
 namespace sluice::cli {
 namespace {
@@ -34,12 +35,15 @@ class Predictor {
     MachineRates rates(topology::read_machine(), {model, planner.header().data_bytes(),
                                                   static_cast<unsigned>(run.cpus.size()),
                                                   run.plan.cache.sequences, run.work, true});
+    const std::optional<topology::CpuTimes> before = topology::read_cpu_times();
     limits_ = rates.measure(run.cpus);
     measured_ = limits_.now;
     if (run.plan.fits()) {
       step_ = rehearse(hit_rate);
       rates.add_dram_beside_steps(mean_dram(step_));
     }
+    const std::optional<topology::CpuTimes> after = topology::read_cpu_times();
+    if (before && after) cpu_share_of_others_ = topology::share_of_others(*before, *after);
     rates.take_dram_beside_steps(limits_);
     rates.save(quiet);
     if (other.is_this_one(run.cpus)) earlier_steps_ = rates.steps();
@@ -48,6 +52,7 @@ class Predictor {
 
   const KnownLimits& limits() const { return limits_; }
   const std::optional<engine::RateRange>& earlier_steps() const { return earlier_steps_; }
+  double cpu_share_of_others() const { return cpu_share_of_others_; }
 
   // What nothing can exceed. Caches are read faster than memory, nobody knows how fast.
   engine::DecodeBound bound(double hit_rate) const {
@@ -95,10 +100,12 @@ class Predictor {
     const double most = is_short ? usual : slowness.back();
     SpeedRange out{speed(most, limits_.low), speed(usual, limits_.usual),
                    speed(slowness.front(), limits_.high)};
-    // By so much a run differs from its rehearsal on a machine that does not change.
-    constexpr double margin = 0.1;
-    out.low = std::min(out.low, out.usual) * (1 - margin);
-    out.high = std::max(out.high, out.usual) * (1 + margin);
+    // By so much a run differs from its rehearsal on a machine that does not change. What others
+    // take of the CPUs now they may leave to the run, or take once more.
+    constexpr double margin = 0.1, left_least = 0.25;
+    const double left = std::max(1 - cpu_share_of_others_, left_least);
+    out.low = std::min(out.low, out.usual) * (1 - margin) * left;
+    out.high = std::max(out.high, out.usual) * (1 + margin) / left;
     return out;
   }
 
@@ -174,6 +181,7 @@ class Predictor {
   KnownLimits limits_;
   engine::MachineLimits measured_;  // of this machine, now
   engine::StepTime step_;           // at the hit rate that is expected, if the plan fits
+  double cpu_share_of_others_ = 0;
   std::optional<engine::RateRange> earlier_steps_;
 };
 
@@ -186,6 +194,7 @@ Prediction predict(const engine::RunPlanner& planner, const std::filesystem::pat
   Prediction out;
   out.limits = predictor.limits();
   out.bound = predictor.bound(hit_rate);
+  out.cpu_share_of_others = predictor.cpu_share_of_others();
   if (!run.plan.fits()) return out;
   out.tokens_per_s = predictor.decode_with_earlier_runs(hit_rate);
   for (double* speed :

@@ -30,6 +30,8 @@ struct Prediction {
   // a good part of the weights (bytes_beyond_caches).
   engine::DecodeBound bound;
   std::size_t earlier_runs = 0;  // like this one, whose speed is known
+  // The share of the CPUs' time that others took meanwhile. The range is the wider for it.
+  double cpu_share_of_others = 0;
   // Nothing if the plan does not fit; never more than the bound.
   std::optional<SpeedRange> tokens_per_s;
   std::optional<PromptSpeed> prompt;

@@ -1,6 +1,7 @@
 // Sequences of clients: what each of three sends, then CHOICES of who sends, reads, goes or comes
 // again. Whatever they do, the server holds nothing once they are gone, and answers the next one.
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <future>
@@ -150,10 +151,12 @@ class Client {
     send(rest_, 0);
     std::string answer;
     std::array<char, 1024> piece{};
-    for (ssize_t got = 0; (got = ::recv(socket_.number(), piece.data(), piece.size(), 0)) > 0;) {
+    while (true) {
+      const ssize_t got = ::recv(socket_.number(), piece.data(), piece.size(), 0);
+      if (got < 0 && errno == EINTR) continue;  // by libFuzzer's clock
+      if (got <= 0) return answer;
       answer.append(piece.data(), static_cast<std::size_t>(got));
     }
-    return answer;
   }
 
  private:
