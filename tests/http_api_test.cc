@@ -1225,6 +1225,48 @@ TEST_CASE("text becomes tokens and tokens become text") {
   CHECK(none["pieces"] == json::array());
 }
 
+TEST_CASE("what is wrong with a request for tokens, vectors or scores is said by name") {
+  const ApiServer server, scoring({}, true, std::uint64_t{64} << 20, true);
+  std::string many = "\"a\"";
+  for (int i = 0; i < 2048; ++i) many += ",\"a\"";
+  const std::string long_text(std::size_t{300} << 10, 'a');
+  const std::tuple<const char*, std::string, const char*> cases[] = {
+      {"/tokenize", R"({})", "content"},
+      {"/tokenize", R"({"content":7})", "content"},
+      {"/tokenize", R"({"content":"a","with_pieces":7})", "with_pieces"},
+      {"/tokenize", R"({"content":")" + long_text + R"("})", "content"},
+      {"/tokenize", R"({"messages":7})", "messages"},
+      {"/detokenize", R"({})", "tokens"},
+      {"/detokenize", R"({"tokens":"a"})", "tokens"},
+      {"/detokenize", R"({"tokens":[-1]})", "tokens"},
+      {"/detokenize", R"({"tokens":[1000000000]})", "tokens"},
+      {"/v1/embeddings", R"({})", "input"},
+      {"/v1/embeddings", R"({"input":[]})", "input"},
+      {"/v1/embeddings", R"({"input":7})", "input"},
+      {"/v1/embeddings", R"({"input":[[7,"a"]]})", "input"},
+      {"/v1/embeddings", R"({"input":[)" + many + "]}", "input"},
+      {"/v1/embeddings", R"({"input":"a","encoding_format":"hex"})", "encoding_format"},
+      {"/v1/embeddings", R"({"input":"a","dimensions":0})", "dimensions"},
+      {"/v1/embeddings", R"({"input":"a","model":7})", "model"},
+      {"/v1/rerank", R"({"documents":["a"]})", "query"},
+      {"/v1/rerank", R"({"query":"a"})", "documents"},
+      {"/v1/rerank", R"({"query":"a","documents":[]})", "documents"},
+      {"/v1/rerank", R"({"query":"a","documents":"b"})", "documents"},
+      {"/v1/rerank", R"({"query":"a","documents":[7]})", "documents"},
+      {"/v1/rerank", R"({"query":"a","documents":["b"],"texts":["c"]})", "documents"},
+      {"/v1/rerank", R"({"query":"a","documents":[)" + many + "]}", "documents"},
+      {"/v1/rerank", R"({"query":"a","documents":["b"],"top_n":-1})", "top_n"},
+      {"/v1/rerank", R"({"query":"a","documents":["b"],"return_documents":7})", "return_documents"},
+  };
+  for (const auto& [path, body, param] : cases) {
+    INFO(path << ' ' << body.substr(0, 100));
+    const bool is_rerank = std::string(path) == "/v1/rerank";
+    const Answer answer = (is_rerank ? scoring : server).ask("POST", path, body);
+    CHECK(answer.status == 400);
+    CHECK(json::parse(answer.body)["error"]["param"] == param);
+  }
+}
+
 TEST_CASE("a list of one prompt in tokens is that prompt") {
   const ApiServer server;
   const json one = server.post("/v1/completions", R"({"prompt":[1,2],"seed":3,"max_tokens":9})");

@@ -82,17 +82,6 @@ Listener::Listener(Listener&& other) noexcept
       made_(std::exchange(other.made_, {})),
       made_facts_(other.made_facts_) {}
 
-Listener& Listener::operator=(Listener&& other) noexcept {
-  std::swap(socket_, other.socket_);
-  std::swap(family_, other.family_);
-  std::swap(name_, other.name_);
-  std::swap(port_, other.port_);
-  std::swap(is_local_, other.is_local_);
-  std::swap(made_, other.made_);
-  std::swap(made_facts_, other.made_facts_);
-  return *this;
-}
-
 Listener::~Listener() {
   if (is_own_file_there()) ::unlink(made_.c_str());
 }

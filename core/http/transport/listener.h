@@ -31,7 +31,6 @@ class Listener {
   static std::vector<Listener> from_systemd();
 
   Listener(Listener&& other) noexcept;
-  Listener& operator=(Listener&& other) noexcept;
   ~Listener();
 
   int descriptor() const { return socket_.number(); }
