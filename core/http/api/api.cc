@@ -328,15 +328,18 @@ std::optional<ApiError> Api::problem_of(Exchange& exchange, const std::function<
 }
 
 // Calls `work` on the thread of `lane`, and what it returns on the server's, unless the client has
-// gone. What either throws becomes the answer.
+// gone. What either throws becomes the answer; what they hold is free before the client has it, who
+// may ask again at once.
 void Api::aside(Lane lane, const ExchangePointer& exchange, std::function<Then()> work) {
-  server_->aside(lane, [this, exchange, work = std::move(work)]() -> Then {
+  server_->aside(lane, [this, exchange, work = std::move(work)]() mutable -> Then {
     if (exchange->is_gone()) return {};
     Then then;
     const auto problem = problem_of(*exchange, [&] { then = work(); });
-    return [this, exchange, then, problem] {
+    work = nullptr;
+    return [this, exchange, then = std::move(then), problem]() mutable {
       if (exchange->is_gone()) return;
       const auto last = problem ? problem : problem_of(*exchange, then);
+      then = nullptr;
       if (last) exchange->respond(error_response(*last));
     };
   });

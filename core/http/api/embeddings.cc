@@ -142,6 +142,7 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
         {"object", "list"},
         {"usage", {{"prompt_tokens", prompt_tokens_}, {"total_tokens", prompt_tokens_}}},
         {"results", results}};
+    held_ = {};
     exchange_->respond({.body = rows::json_text(ranking.is_plain_list ? results : list)});
   }
 
