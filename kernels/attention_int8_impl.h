@@ -111,6 +111,21 @@ inline void ask_for(const AttentionArgs& args, const void* line) {
 template <int heads, int vectors>
 using TileSums = I32x16[heads][vectors];
 
+// sums[i] += the products of one part of the bytes of group i % vectors with the four words at
+// words[i / vectors] + at. One part of all comes before the next, so that sixteen registers are
+// enough for eight sums.
+template <int part, int heads, int vectors, int... i>
+[[gnu::always_inline]] inline void add_parts(std::integer_sequence<int, i...>,
+                                             GroupSums (&sums)[heads * vectors],
+                                             const ByteGroup (&groups)[vectors],
+                                             const std::int16_t* const (&words)[heads],
+                                             std::size_t at) {
+  GroupPart parts[vectors];
+#pragma GCC unroll 2
+  for (int v = 0; v < vectors; ++v) parts[v] = part_of<part>(groups[v]);
+  (add_part<part>(sums[i], parts[i % vectors], words[i / vectors] + at), ...);
+}
+
 // result[head] += the products of each head's words with `groups` rows. A row has four bytes for
 // each lane of the vectors; of the last vector `count` lanes are used. Rows are `stride` bytes
 // apart. Asks for the rows at `next` meanwhile. i... are the numbers of the sums, as constants: GCC
@@ -131,7 +146,10 @@ template <int heads, int vectors, int... i>
       ask_for(args, next + 4 * lanes * v);
       four[v] = load_group(bytes + 4 * lanes * v, v + 1 < vectors ? lanes : count);
     }
-    add_each<vectors, heads>(each, sums, four, words, 4 * group);
+    add_parts<0, heads, vectors>(each, sums, four, words, 4 * group);
+    if constexpr (group_parts == 2) {
+      add_parts<1, heads, vectors>(each, sums, four, words, 4 * group);
+    }
   }
   ((result[i / vectors][i % vectors] = total(sums[i], result[i / vectors][i % vectors])), ...);
 }

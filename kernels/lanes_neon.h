@@ -5,7 +5,6 @@
 #include <arm_neon.h>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
 namespace sluice::kernels {
 namespace {
@@ -312,6 +311,15 @@ inline ByteGroup load_group(const std::int8_t* p, std::size_t count) {
   return of_registers<ByteGroup>([&](int i) { return vld1q_s8(p + 16 * i); });
 }
 
+// All bytes of a group are multiplied at once.
+constexpr int group_parts = 1;
+using GroupPart = ByteGroup;
+
+template <int>
+inline GroupPart part_of(const ByteGroup& group) {
+  return group;
+}
+
 #ifdef __ARM_FEATURE_DOTPROD
 
 // By the dot product of Armv8.2: a word is 256 times a signed byte and another one.
@@ -337,7 +345,8 @@ inline GroupSums begin_sums(I32x16 start) {
   return {broadcast_int(0), start};
 }
 
-inline void add_group(GroupSums& sums, const ByteGroup& bytes, const std::int16_t* four) {
+template <int>
+inline void add_part(GroupSums& sums, const GroupPart& bytes, const std::int16_t* four) {
   const int8x8_t words = vld1_s8(reinterpret_cast<const std::int8_t*>(four));
   for (int i = 0; i < registers; ++i) {
     sums.upper.v[i] = vdotq_lane_s32(sums.upper.v[i], bytes.v[i], words, 0);
@@ -368,7 +377,8 @@ inline GroupSums begin_sums(I32x16) {
   return sums;
 }
 
-inline void add_group(GroupSums& sums, const ByteGroup& bytes, const std::int16_t* four) {
+template <int>
+inline void add_part(GroupSums& sums, const GroupPart& bytes, const std::int16_t* four) {
   const int16x4_t once = vld1_s16(four);
   const int16x8_t words = vcombine_s16(once, once);
   for (int i = 0; i < registers; ++i) {
@@ -390,17 +400,6 @@ inline I32x16 total(const GroupSums& sums, I32x16 start) {
 }
 
 #endif
-
-// sums[i] += the products of the bytes of group i % vectors with the four words at
-// words[i / vectors] + at.
-template <int vectors, int heads, int... i>
-[[gnu::always_inline]] inline void add_each(std::integer_sequence<int, i...>,
-                                            GroupSums (&sums)[heads * vectors],
-                                            const ByteGroup (&groups)[vectors],
-                                            const std::int16_t* const (&words)[heads],
-                                            std::size_t at) {
-  (add_group(sums[i], groups[i % vectors], words[i / vectors] + at), ...);
-}
 
 }  // namespace
 }  // namespace sluice::kernels

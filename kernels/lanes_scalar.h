@@ -243,7 +243,7 @@ inline I32x16 load_bits(const float* p, std::size_t count) {
   return r;
 }
 
-// Stores sixteen words as add_each() reads them; they may lie in an array of floats.
+// Stores sixteen words as add_part() reads them; they may lie in an array of floats.
 inline void store_words(I32x16 words, std::int16_t* p) {
   constexpr std::size_t order[] = {0, 2, 1, 3};
   for (std::size_t i = 0; i < lanes; ++i) {

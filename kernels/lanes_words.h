@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
 namespace sluice::kernels {
 namespace {
@@ -30,20 +29,20 @@ inline GroupSums begin_sums(I32x16 start) {
   return start;
 }
 
-// sums[i] += the products of the bytes of group i % vectors with four words, which are in all
-// lanes: those at words[i / vectors] + at. The even bytes come first and the odd ones after them,
-// so that sixteen registers are enough for eight sums.
-template <int vectors, int heads, int... i>
-[[gnu::always_inline]] inline void add_each(std::integer_sequence<int, i...>,
-                                            GroupSums (&sums)[heads * vectors],
-                                            const ByteGroup (&groups)[vectors],
-                                            const std::int16_t* const (&words)[heads],
-                                            std::size_t at) {
-  I32x16 half[vectors];
-  for (int v = 0; v < vectors; ++v) half[v] = even_bytes(groups[v].bytes);
-  (add_products(sums[i], half[i % vectors], broadcast_pair(words[i / vectors] + at)), ...);
-  for (int v = 0; v < vectors; ++v) half[v] = odd_bytes(groups[v].bytes);
-  (add_products(sums[i], half[i % vectors], broadcast_pair(words[i / vectors] + at + 2)), ...);
+// What the bytes of a group are multiplied in: the even ones, and the odd ones after them.
+constexpr int group_parts = 2;
+using GroupPart = I32x16;
+
+template <int part>
+inline GroupPart part_of(const ByteGroup& group) {
+  return part == 0 ? even_bytes(group.bytes) : odd_bytes(group.bytes);
+}
+
+// Adds to each lane the products of a part of its bytes with those words of the four that belong to
+// it.
+template <int part>
+inline void add_part(GroupSums& sums, const GroupPart& bytes, const std::int16_t* four) {
+  add_products(sums, bytes, broadcast_pair(four + 2 * part));
 }
 
 inline I32x16 total(const GroupSums& sums, const I32x16&) {

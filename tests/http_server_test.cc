@@ -15,7 +15,6 @@
 
 #include "core/http/transport/request_reader.h"
 #include "core/http/transport/server.h"
-#include "core/http/transport/systemd.h"
 #include "core/http/transport/worker.h"
 #include "tests/catch.h"
 #include "tests/http_client.h"
@@ -448,29 +447,6 @@ TEST_CASE("a server listens on a path, for its user alone, and takes the file aw
   std::ofstream(path) << "a file of somebody";
   CHECK_THROWS(Listener::on_path(path));
   CHECK(std::filesystem::exists(path));
-}
-
-TEST_CASE("the service manager hears what the server says") {
-  const sluice::test::TemporaryFolder folder;
-  const std::string path = (folder.path() / "notify").string();
-  const int descriptor = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  path.copy(address.sun_path, sizeof address.sun_path - 1);
-  REQUIRE(::bind(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
-  ::setenv("NOTIFY_SOCKET", path.c_str(), 1);
-  ::setenv("WATCHDOG_USEC", "3000000", 1);
-  const ServiceManager manager;
-  CHECK(std::getenv("NOTIFY_SOCKET") == nullptr);
-  CHECK(manager.watchdog_period() == 3s);
-  manager.notify("READY=1\nSTATUS=serving");
-  char text[100];
-  const ssize_t size = ::recv(descriptor, text, sizeof text, MSG_DONTWAIT);
-  ::close(descriptor);
-  CHECK(std::string(text, static_cast<std::size_t>(std::max<ssize_t>(size, 0))) ==
-        "READY=1\nSTATUS=serving");
-  manager.notify("WATCHDOG=1");  // nobody listens any more, which is no error
-  CHECK_FALSE(ServiceManager().watchdog_period().has_value());
 }
 
 TEST_CASE("what is thrown on the server's thread or the worker's ends nothing else") {

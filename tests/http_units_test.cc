@@ -1,11 +1,10 @@
 // The parts of the server that need no server: where it listens, what systemd gives it, how a
 // request is read, who may send one, and what a request for a response means.
-#include <cerrno>
-#include <csignal>
+#include <chrono>
 #include <cstddef>
 #include <cstdlib>
-#include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <initializer_list>
@@ -173,6 +172,22 @@ TEST_CASE("systemd's sockets are taken by the process that they are for") {
   CHECK(in_child_of_systemd({file.number()}, "1", [] {
     return fails<std::system_error>([] { static_cast<void>(Listener::from_systemd()); });
   }));
+}
+
+TEST_CASE("the service manager hears what the server says") {
+  const TemporaryFolder folder;
+  const std::string path = (folder / "notify").string();
+  Descriptor socket = bound_socket(path, SOCK_DGRAM);
+  ::setenv("NOTIFY_SOCKET", path.c_str(), 1);
+  ::setenv("WATCHDOG_USEC", "3000000", 1);
+  const ServiceManager manager;
+  CHECK(std::getenv("NOTIFY_SOCKET") == nullptr);
+  CHECK(manager.watchdog_period() == std::chrono::seconds(3));
+  manager.notify("READY=1\nSTATUS=serving");
+  CHECK(received(socket) == "READY=1\nSTATUS=serving");
+  socket = Descriptor();
+  manager.notify("WATCHDOG=1");  // nobody listens any more, which is no error
+  CHECK_FALSE(ServiceManager().watchdog_period().has_value());
 }
 
 TEST_CASE("a service manager is told where it listens, and how often it wants to hear") {

@@ -48,4 +48,10 @@ double share_of_others(const CpuTimes& before, const CpuTimes& after) {
   return std::clamp(others / all, 0.0, 1.0);
 }
 
+std::optional<double> OthersWatch::share() const {
+  const std::optional<CpuTimes> now = read_cpu_times();
+  if (!begin_ || !now) return std::nullopt;
+  return share_of_others(*begin_, *now);
+}
+
 }  // namespace sluice::topology

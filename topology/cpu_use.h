@@ -22,6 +22,16 @@ std::optional<CpuTimes> read_cpu_times(const FileRoot& root = {},
 // The share of the time of all CPUs that others took between two readings, from 0 to 1.
 double share_of_others(const CpuTimes& before, const CpuTimes& after);
 
+// Measures that share from now on.
+class OthersWatch {
+ public:
+  // Nothing where the kernel does not tell.
+  std::optional<double> share() const;
+
+ private:
+  std::optional<CpuTimes> begin_ = read_cpu_times();
+};
+
 // Above this share of others a moment is not quiet.
 inline constexpr double quiet_share_max = 0.1;
 

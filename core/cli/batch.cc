@@ -282,7 +282,6 @@ class Run {
     while (true) {
       PreparedEngine prepared = prepare_engine(options_, {input_, done_, left_out, now_},
                                                [this] { grace_.stop_check(); });
-      prepared.job.stop_check = [this] { grace_.stop_check(); };
       left_out = run_with(prepared);
       if (!has_reader_) return 0;
       if (left_out.rows == 0 || interrupt_signal() != 0) return end(std::move(prepared));

@@ -336,6 +336,7 @@ class Preparation {
     prepared.job.held_bytes_planned = need_.held_bytes;
     prepared.job.helper_cpus = topology::read_machine().allowed_cpus;
     prepared.job.task = tasks_;
+    prepared.job.stop_check = wanted_.stop_check;
     prepared.engine =
         open_engine(options_.common, options_for(wanted_, need_, parallel_), std::move(planner_));
     prepared.job.model_name = names_.front();

@@ -62,11 +62,9 @@ void wait_for_quiet() {
   constexpr double patience = 3;
   constexpr auto look = std::chrono::milliseconds(200);
   for (const Stopwatch waited; waited.seconds() < patience;) {
-    const std::optional<topology::CpuTimes> before = topology::read_cpu_times();
+    const topology::OthersWatch others;
     std::this_thread::sleep_for(look);
-    const std::optional<topology::CpuTimes> after = topology::read_cpu_times();
-    if (!before || !after || topology::share_of_others(*before, *after) < topology::quiet_share_max)
-      return;
+    if (others.share().value_or(0) < topology::quiet_share_max) return;
     throw_if_interrupted();
   }
 }
@@ -176,12 +174,11 @@ void measure(const BenchOptions& options, engine::Engine& engine,
       throw_if_interrupted();
       progress.show_now(fmt::format("bench: -p {} -n {}, repeat {}", result.prompt_tokens,
                                     result.generated_tokens, i + 1));
-      const std::optional<topology::CpuTimes> before = topology::read_cpu_times();
+      const topology::OthersWatch others;
       allowance.begin_repeat(seconds_now());
       measure_once(engine, options, random, allowance, result);
       allowance.end_repeat(seconds_now());
-      const std::optional<topology::CpuTimes> after = topology::read_cpu_times();
-      result.others.push_back(before && after ? topology::share_of_others(*before, *after) : 0);
+      result.others.push_back(others.share().value_or(0));
     }
   }
 }

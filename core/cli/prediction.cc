@@ -35,15 +35,14 @@ class Predictor {
     MachineRates rates(topology::read_machine(), {model, planner.header().data_bytes(),
                                                   static_cast<unsigned>(run.cpus.size()),
                                                   run.plan.cache.sequences, run.work, true});
-    const std::optional<topology::CpuTimes> before = topology::read_cpu_times();
+    const topology::OthersWatch others;
     limits_ = rates.measure(run.cpus);
     measured_ = limits_.now;
     if (run.plan.fits()) {
       step_ = rehearse(hit_rate);
       rates.add_dram_beside_steps(mean_dram(step_));
     }
-    const std::optional<topology::CpuTimes> after = topology::read_cpu_times();
-    if (before && after) cpu_share_of_others_ = topology::share_of_others(*before, *after);
+    cpu_share_of_others_ = others.share().value_or(0);
     rates.take_dram_beside_steps(limits_);
     rates.save(quiet);
     if (other.is_this_one(run.cpus)) earlier_steps_ = rates.steps();
