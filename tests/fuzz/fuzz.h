@@ -33,9 +33,6 @@ std::vector<std::string_view> split(std::string_view input, std::size_t count);
 // Joins parts as split() takes them apart.
 std::string joined(const std::vector<std::string>& parts);
 
-// A text file of the project: "tests/jinja_cases.jsonl".
-std::string source_file(const std::string& path);
-
 // Numbers that an input decides; 0 once it is used up.
 class Choices {
  public:

@@ -9,6 +9,7 @@
 #include "core/chat/message_forms.h"
 #include "core/error.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/temporary_folder.h"
 
 namespace sluice::fuzz {
 namespace {
@@ -69,7 +70,7 @@ std::vector<std::string> seeds() {
       R"("parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}}], )"
       R"("x": [1, 2.5, "a", null, true, {"k": []}], "add_generation_prompt": true})";
   std::vector<std::string> all;
-  const std::string cases = source_file("tests/jinja_cases.jsonl");
+  const std::string cases = test::content(SLUICE_SOURCE_FOLDER "/tests/jinja_cases.jsonl");
   for (std::size_t at = 0; at < cases.size();) {
     const std::size_t end = std::min(cases.find('\n', at), cases.size());
     const Json row = Json::parse(cases.substr(at, end - at));
