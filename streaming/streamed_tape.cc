@@ -148,6 +148,7 @@ StreamedTape::StreamedTape(std::vector<Segment> segments, std::unique_ptr<Reader
       is_mapped_(segments_.size(), false),
       demand_(std::move(experts)),
       expert_statistics_(demand_.groups().size()),
+      sums_(segments_.size()),
       pinned_(pinned_costs(segments_, demand_.groups(), false), copied_turns(plan_)),
       ring_memory_(reader->maps_files() ? 0 : plan_.ring_bytes),
       reader_(std::move(reader)),
@@ -229,7 +230,7 @@ void StreamedTape::load(const Progress& progress) {
   read_ahead_.start(std::move(entries), ReadAhead::Order::once);
   for (std::size_t i = 0; i < turns.size(); ++i) {
     if (!is_mapped_[turns[i]] && !pinned_.may_pin(turns[i])) break;
-    const std::span<const std::byte> bytes = read_ahead_.acquire(i);
+    const std::span<const std::byte> bytes = read(turns[i], i);
     if (std::byte* const place = pinned_.begin_copy(turns[i])) {
       copy(turns[i], bytes, place);
       pinned_.end_copy(turns[i]);
@@ -246,6 +247,20 @@ void StreamedTape::load(const Progress& progress) {
   } else {
     start_streaming();
   }
+}
+
+// The bytes of a turn, which is an entry of the present sequence. They are held.
+std::span<const std::byte> StreamedTape::read(std::size_t turn, std::size_t entry) {
+  const std::span<const std::byte> bytes = read_ahead_.acquire(entry);
+  if (sums_.are_as_before(turn, segments_[turn].offset, bytes)) return bytes;
+  read_ahead_.release(entry);
+  const Segment& segment = segments_[turn];
+  throw std::system_error(ESTALE, std::generic_category(),
+                          reader_->files()[segment.file].path.string() + ": bytes " +
+                              std::to_string(segment.offset) + " to " +
+                              std::to_string(end_of(segment)) +
+                              " are not what they were: it was written to, or its disk fails; "
+                              "start again");
 }
 
 void StreamedTape::copy(std::size_t turn, std::span<const std::byte> bytes, std::byte* to) const {
@@ -367,7 +382,7 @@ HeldSegment StreamedTape::acquire(std::size_t turn) {
   }
   if (!is_streaming_) start_streaming();
   const std::uint64_t waited_before_ns = read_ahead_.statistics().stall_ns;
-  HeldSegment held{read_ahead_.acquire(turn), Storage::ring};
+  HeldSegment held{read(turn, turn), Storage::ring};
   held.place = pinned_.begin_copy(turn);
   const std::span<const ExpertGroup> groups = demand_.groups();
   if (const auto group = find_group(groups, turn); group != groups.end()) {

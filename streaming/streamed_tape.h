@@ -37,6 +37,7 @@
 #include "streaming/read_ahead.h"
 #include "streaming/reader.h"
 #include "streaming/residency.h"
+#include "streaming/segment_sums.h"
 #include "streaming/tape.h"
 
 namespace sluice::streaming {
@@ -147,6 +148,7 @@ class StreamedTape final : public Tape {
   void check_segments() const;
   void open_ring();
   void close_ring();
+  std::span<const std::byte> read(std::size_t turn, std::size_t entry);
   void copy(std::size_t turn, std::span<const std::byte> bytes, std::byte* to) const;
   void give_back(std::size_t turn, bool is_copied);
   void start_streaming();
@@ -167,6 +169,7 @@ class StreamedTape final : public Tape {
   // By group; empty when experts keep their places.
   std::vector<ExpertPolicy> policies_;
   std::vector<std::vector<std::uint64_t>> place_ends_;  // by group and place, in pinned_
+  SegmentSums sums_;                                    // of all that came through the ring
 
   // The order matters for destruction, from the last to the first: the window, the reader (which
   // waits for its reads), and only then the memory that these reads write to.

@@ -42,8 +42,9 @@ struct FakeDisk {
   std::vector<FileBytes> files;
   double short_reads = 0;  // probabilities, for each attempt at a piece
   double interruptions = 0;
-  double late = 0;              // that a poll finds nothing although something could be done
-  std::vector<BadStretch> bad;  // reads that touch these give EIO
+  double late = 0;                // that a poll finds nothing although something could be done
+  std::vector<BadStretch> bad;    // reads that touch these give EIO
+  std::vector<BadStretch> wrong;  // reads give other bytes there
   std::vector<std::uint64_t> current_bytes;  // lengths of truncated files; empty: as opened
   bool is_written_to = false;
   bool maps_files = false;
@@ -203,6 +204,13 @@ class FakeReader final : public streaming::Reader {
     std::byte* const memory =
         disk_.maps_files ? mappings_[piece.file].data() + piece.offset : piece.buffer;
     std::memcpy(memory, disk_.files[piece.file].data() + piece.offset, bytes);
+    for (const BadStretch& wrong : disk_.wrong) {
+      if (wrong.file != piece.file) continue;
+      const std::uint64_t end = std::min(wrong.end, piece.offset + bytes);
+      for (std::uint64_t at = std::max(wrong.begin, piece.offset); at < end; ++at) {
+        memory[at - piece.offset] ^= std::byte{0x5A};
+      }
+    }
     if (disk_.maps_files) set_resident(piece.file, piece.offset, piece.bytes, true);
     return static_cast<std::int64_t>(bytes);
   }

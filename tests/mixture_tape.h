@@ -96,6 +96,7 @@ class Consumer {
   std::function<void()> on_turn;  // called before each segment, while none is held; may throw
   std::uint64_t hits = 0, misses = 0;
   std::set<std::size_t> needed;  // turns of experts
+  std::set<std::size_t> seen;    // turns whose bytes were right
 
  private:
   void read_experts(std::size_t g, const std::vector<ExpertUse>& uses, std::uint32_t tokens) {
@@ -131,6 +132,7 @@ class Consumer {
                                       segment.bytes) == 0;
     tape_.release(turn);
     if (!is_right) throw std::logic_error("a segment has other bytes than the file");
+    seen.insert(turn);
   }
 
   Mixture& mixture_;

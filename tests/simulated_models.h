@@ -60,6 +60,8 @@ class SimulatedModel {
 
   // A stretch that lies within one segment.
   virtual BadStretch some_stretch(Random& random) const = 0;
+  // A stretch whose bytes the present engine knows; empty if it cannot tell.
+  virtual BadStretch known_stretch(Random& /*random*/) const { return {}; }
   void write_to_file() {
     disk.is_written_to = true;
     for (std::byte& byte : disk.files[0]) byte ^= std::byte{0x55};
@@ -70,6 +72,7 @@ class SimulatedModel {
     disk.files = {weights};
     disk.is_written_to = false;
     disk.bad.clear();
+    disk.wrong.clear();
     disk.on_attempt = nullptr;
     disk.short_reads = 0.1 * static_cast<double>(random() % 6);
     disk.interruptions = 0.05 * static_cast<double>(random() % 4);
@@ -102,6 +105,7 @@ class HashEngine final : public ForwardingEngine {
 
   void limit_pinned_bytes(std::uint64_t bytes) { tape_.limit_pinned_bytes(bytes); }
   std::uint64_t pinned_bytes_planned() const { return tape_.plan().pinned_bytes; }
+  const std::set<std::size_t>& seen_turns() const { return consumer_.seen; }
 
  private:
   static constexpr std::uint64_t rest_bytes = std::uint64_t{64} << 20;
@@ -177,11 +181,20 @@ class HashModel final : public SimulatedModel {
   bool writes_ascii() const override { return true; }
   std::string name() const override { return "a hash"; }
   BadStretch some_stretch(Random& random) const override {
-    const Segment& segment = mixture_.segments[below(random, mixture_.segments.size())];
-    return {0, segment.offset, segment.offset + segment.bytes};
+    return stretch_of(below(random, mixture_.segments.size()));
+  }
+  BadStretch known_stretch(Random& random) const override {
+    const std::set<std::size_t>& seen = engine_->seen_turns();
+    if (seen.empty()) return {};
+    return stretch_of(*std::next(seen.begin(), static_cast<int>(below(random, seen.size()))));
   }
 
  private:
+  BadStretch stretch_of(std::size_t turn) const {
+    const Segment& segment = mixture_.segments[turn];
+    return {0, segment.offset, segment.offset + segment.bytes};
+  }
+
   Maker maker_;
   Mixture mixture_;
   FakeEngine plain_;

@@ -382,6 +382,13 @@ void World::Life::plan_troubles() {
       world_.time_.at(length, [this] { world_.model_->disk.bad.clear(); });
     });
   }
+  for (std::uint64_t i = random_() % 4; i != 0; --i) {
+    time.at(some_time(4000), [this, length = some_time(chance(random_, 2) ? 5 : 3000)] {
+      world_.model_->disk.wrong = {world_.model_->known_stretch(random_)};
+      ++world_.totals_["stretches of the weights that were read as others"];
+      world_.time_.at(length, [this] { world_.model_->disk.wrong.clear(); });
+    });
+  }
   for (std::uint64_t i = random_() % 3; i != 0; --i) {
     time.at(some_time(4000), [this] { world_.troubles_.is_full = true; });
     time.at(some_time(6000) + 10ms, [this] { world_.troubles_.is_full = false; });

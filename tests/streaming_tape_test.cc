@@ -330,6 +330,41 @@ TEST_CASE("a file that is written to or shrinks gives an error that says so") {
   }
 }
 
+TEST_CASE("bytes that are read again and differ give an error, until they are right again") {
+  for (const bool maps_files : {false, true}) {
+    for (std::size_t victim = 0; victim < 30; ++victim) {
+      PlainTape plain(30);
+      plain.disk.maps_files = maps_files;
+      StreamedTape tape(plain.segments, fake(plain.disk, 6), {maps_files ? 0U : 1U << 20, 9, 8});
+      tape.load();
+      std::mt19937_64 random(victim);
+      take_step(tape, plain.segments, plain.disk, 1, 0, random);
+      tape.limit_pinned_bytes(0);  // what was loaded is read again
+      tape.expect_step_end(30);
+      const std::uint64_t page = round_up(plain.segments[victim].offset, 4096);
+      for (int step = 0; step < 4; ++step) {
+        const bool is_wrong = step < 2;
+        plain.disk.wrong.clear();
+        if (is_wrong) plain.disk.wrong = {{0, page, page + 4096}};
+        for (std::size_t turn = 0; turn < 30; ++turn) {
+          try {
+            const std::span<const std::byte> bytes = tape.acquire(turn).bytes;
+            REQUIRE(is_right(bytes, plain.segments[turn], plain.disk));
+            // In the first step it may have been read ahead before.
+            if (turn == victim && is_wrong) REQUIRE(step == 0);
+            tape.release(turn);
+          } catch (const std::system_error& error) {
+            REQUIRE(turn == victim);
+            REQUIRE(step != 3);
+            REQUIRE(error.code() == std::errc(ESTALE));
+            REQUIRE(std::string(error.what()).find("fake-0.gguf") != std::string::npos);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("an error while loading names the place, and the tape can go") {
   PlainTape plain(30);
   plain.disk.bad = {{0, 50'000, 50'001}};
