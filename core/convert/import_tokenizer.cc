@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 #include <fmt/format.h>
 #include <iterator>
-#include <map>
 #include <optional>
 #include <span>
 #include <sstream>
@@ -16,11 +14,14 @@
 #include <utility>
 
 #include "base/number.h"
+#include "core/convert/chat_templates.h"
 #include "core/convert/json_file.h"
+#include "core/convert/post_processor.h"
+#include "core/convert/pretokenizer_name.h"
+#include "core/convert/text_preparation.h"
 #include "core/convert/tiktoken.h"
 #include "core/convert/world_vocabulary.h"
 #include "core/gguf/gguf.h"
-#include "core/text/base64.h"
 #include "core/text/keyed_hash.h"
 #include "core/text/quoted.h"
 #include "core/text/utf8.h"
@@ -44,80 +45,6 @@ enum TokenType : std::int32_t {
   byte = 6
 };
 
-constexpr std::string_view space_mark = "\xE2\x96\x81";  // of SentencePiece
-
-struct KnownPattern {
-  std::string_view regex;
-  std::string_view pre;                // tokenizer.ggml.pre
-  std::string_view pre_whole_words{};  // the same where whole words are looked up before merging
-};
-
-// How a pre-tokenizer splits text, and the name under which GGUF files have it.
-constexpr KnownPattern patterns[] = {
-    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
-     R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     "qwen2"},
-    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|)"
-     R"( ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     "qwen35"},
-    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
-     R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     "smaug-bpe", "llama-bpe"},
-    {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
-     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
-     R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     "tekken"},
-    {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
-     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
-     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
-     R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     "gpt-4o"},
-    {kimi_regex, "kimi-k2"},
-};
-
-// Pre-tokenizers that split in several steps, each what those before it left whole. A regex that
-// ends in "..." is told by its beginning: DeepSeek lists all letters that have a case.
-constexpr std::string_view ideographs = "[一-龥ࠀ-一가-퟿]+";
-constexpr std::string_view deepseek_v3_regexes[] = {
-    R"(\p{N}{1,3})", "[一-龥぀-ゟ゠-ヿ]+",
-    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
-    R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
-constexpr std::string_view deepseek_regexes[] = {R"([\r\n])", R"(\s?[A-Za-zµÀ-ÖØ-öø-ƺ...)",
-                                                 R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)", R"(\s+$)",
-                                                 ideographs};
-constexpr std::string_view deepseek_coder_regexes[] = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)",
-                                                       ideographs};
-struct KnownSteps {
-  std::span<const std::string_view> regexes;
-  bool splits_digits;
-  std::string_view pre;
-};
-constexpr KnownSteps sequences[] = {{deepseek_v3_regexes, false, "deepseek-v3"},
-                                    {deepseek_regexes, true, "deepseek-llm"},
-                                    {deepseek_coder_regexes, true, "deepseek-coder"}};
-
-bool is_regex(std::string_view found, std::string_view known) {
-  const bool is_beginning = known.ends_with("...");
-  if (is_beginning) known.remove_suffix(3);
-  return is_beginning ? found.starts_with(known) : found == known;
-}
-
-// Line ends as a regex writes them, where a file has the characters themselves.
-std::string with_escaped_line_ends(std::string_view regex) {
-  std::string escaped;
-  for (const char c : regex) {
-    if (c == '\r') {
-      escaped += R"(\r)";
-    } else if (c == '\n') {
-      escaped += R"(\n)";
-    } else {
-      escaped += c;
-    }
-  }
-  return escaped;
-}
-
 // tokenizer.json calls these marks of Gemma 4 special, but whoever reads a chat has to see them.
 constexpr std::string_view visible_marks[] = {
     "<|channel>",       "<channel|>",       "<|tool_call>", "<tool_call|>",
@@ -127,86 +54,6 @@ constexpr std::string_view visible_marks[] = {
 struct MergedPair {
   std::string left, right;
 };
-
-// How text is prepared for BPE on characters: spaces become marks, and there may be one in front.
-struct SpaceRules {
-  bool replaces_spaces = false;
-  bool adds_prefix = false;
-  bool is_only_first = false;  // not behind tokens that are written out
-};
-
-// Whether `reads` is true of a normalizer or pre-tokenizer, or of each one in a sequence. There may
-// be none.
-template <typename Reads>
-bool reads_steps(const json& node, const Reads& reads) {
-  if (node.is_null()) return true;
-  if (!node.is_object()) return false;
-  if (node.value("type", json()) != "Sequence") return reads(node);
-  for (const char* key : {"normalizers", "pretokenizers"}) {
-    for (const json& one : node.value(key, json::array())) {
-      if (!reads_steps(one, reads)) return false;
-    }
-  }
-  return true;
-}
-
-// Reads one step; false if it does anything else to a text.
-bool read_space_rules(const json& node, SpaceRules& rules) {
-  const json type = node.value("type", json());
-  const json pattern = node.value("pattern", json::object());
-  const bool is_about_spaces = pattern.is_object() && pattern.value("String", json()) == " ";
-  if (type == "Prepend" && node.value("prepend", json()) == space_mark) {
-    rules.adds_prefix = true;
-    return true;
-  }
-  if (type == "Replace" && is_about_spaces && node.value("content", json()) == space_mark) {
-    rules.replaces_spaces = true;
-    return true;
-  }
-  // By then there is no space left to split at.
-  if (type == "Split" && is_about_spaces) return rules.replaces_spaces;
-  if (type == "Metaspace" && node.value("replacement", json()) == space_mark) {
-    const json scheme = node.value("prepend_scheme", json());
-    rules.replaces_spaces = true;
-    rules.adds_prefix =
-        scheme.is_string() ? scheme != "never" : node.value("add_prefix_space", json(true)) == true;
-    rules.is_only_first = scheme == "first";
-    return true;
-  }
-  return false;
-}
-
-// How text is prepared for SentencePiece's unigram model.
-struct UnigramRules {
-  bool merges_spaces = false;
-  SpaceRules spaces;
-  std::string character_map;  // of SentencePiece, empty without one
-};
-
-// Reads one step; false if it does anything else to a text.
-bool read_unigram_rules(const json& node, UnigramRules& rules) {
-  const json type = node.value("type", json());
-  if (type == "Precompiled") {
-    const json map = node.value("precompiled_charsmap", json());
-    if (map.is_null()) return true;
-    if (!map.is_string() || !rules.character_map.empty()) return false;
-    rules.character_map = text::from_base64(map.get_ref<const std::string&>());
-    return !rules.character_map.empty();
-  }
-  const json pattern = node.value("pattern", json::object());
-  if (type == "Replace" && pattern.is_object() && pattern.value("Regex", json()) == " {2,}") {
-    const json content = node.value("content", json());
-    rules.merges_spaces = true;
-    return content == " " || content == space_mark;
-  }
-  if (type == "WhitespaceSplit") {
-    rules.merges_spaces = true;
-    return true;
-  }
-  // Of the ends of a text, where white space means nothing once it is merged.
-  if (type == "Strip") return true;
-  return type == "Metaspace" && read_space_rules(node, rules.spaces);
-}
 
 bool is_byte_token(const std::string& text) {
   const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F'); };
@@ -221,9 +68,9 @@ class TokenizerImport {
       : world_(find_world_vocabulary(folder)),
         source_((folder / (world_ ? "tokenizer_config.json" : "tokenizer.json")).string()),
         config_(config),
-        settings_(optional_config(folder / "tokenizer_config.json")),
+        settings_(read_config(folder / "tokenizer_config.json")),
         tokenizer_(read_tokenizer(folder), source_),
-        generation_(optional_config(folder / "generation_config.json")),
+        generation_(read_config(folder / "generation_config.json")),
         folder_(folder),
         use_(use),
         tokens_(vocabulary),
@@ -264,17 +111,18 @@ class TokenizerImport {
     const bool has_scores = has_bytes && !use_.keeps_merges;
     const char* kind = has_scores ? "llama" : has_bytes ? "gemma4" : "gpt2";
     writer.add("tokenizer.ggml.model", kind);
-    const std::string_view pre = has_bytes ? "default" : pre_name(model);
+    const std::string_view pre =
+        has_bytes ? "default" : pretokenizer_name(tokenizer_, looks_up_words(model));
     writer.add("tokenizer.ggml.pre", pre);
     read_vocabulary(model);
     read_added_tokens();
     const std::vector<MergedPair> merges = read_merges(model);
     if (!has_bytes) {
-      check_normalizer();
+      require_no_preparation(tokenizer_);
       check_whole_words(model, pre, merges);
     }
     if (has_bytes) {
-      write_space_prefix(space_rules(), writer);
+      write_space_prefix(space_rules(tokenizer_), writer);
       write_unknown(model, writer);
       mark_bytes(model);
     }
@@ -289,12 +137,7 @@ class TokenizerImport {
       write_merges(merges, writer);
     }
     write_special_tokens(writer);
-    write_templates(writer);
-  }
-
-  static Config optional_config(const fs::path& path) {
-    if (!fs::exists(path)) return {json::object(), path.string()};
-    return {read_json(path, config_bytes_max), path.string()};
+    write_chat_templates(folder_, settings_, writer);
   }
 
   // tokenizer.json, or what it would be for tiktoken.model or the list of tokens in vocab.txt.
@@ -379,7 +222,7 @@ class TokenizerImport {
     writer.add("tokenizer.ggml.eos_token_id", special("eos_token_id"));
     const auto turn_end = ids_.find("\n\n");  // in all chats
     if (turn_end != ids_.end()) writer.add("tokenizer.ggml.eot_token_id", turn_end->second);
-    write_templates(writer);
+    write_chat_templates(folder_, settings_, writer);
   }
 
   // --- WordPiece ---
@@ -427,22 +270,10 @@ class TokenizerImport {
     }
   }
 
-  // Reads each step that prepares text for SentencePiece. Throws ModelError where `reads` is false.
-  template <typename Reads>
-  void read_preparation(const Reads& reads) const {
-    for (const char* key : {"normalizer", "pre_tokenizer"}) {
-      const json* node = tokenizer_.find(key);
-      if (node != nullptr && !reads_steps(*node, reads)) {
-        throw tokenizer_.error(key, "changes text in a way that is not known here");
-      }
-    }
-  }
-
   // --- SentencePiece's unigram model ---
 
   void write_unigram(const Config& model, gguf::Writer& writer) {
-    UnigramRules rules;
-    read_preparation([&](const json& step) { return read_unigram_rules(step, rules); });
+    const UnigramRules rules = unigram_rules(tokenizer_);
     std::vector<float> scores = read_scored_vocabulary(model);
     read_added_tokens();
     const auto unknown_id = model.find_whole("unk_id");
@@ -466,7 +297,7 @@ class TokenizerImport {
     }
     writer.add("tokenizer.ggml.unknown_token_id", *unknown_id);
     write_special_tokens(writer);
-    write_templates(writer);
+    write_chat_templates(folder_, settings_, writer);
   }
 
   // A list of pairs, of a token and its score, in the order of ids. Gives the scores, a low one to
@@ -494,75 +325,14 @@ class TokenizerImport {
     return *object;
   }
 
-  // What the steps of a pre-tokenizer do.
-  struct Steps {
-    std::vector<std::string> regexes;
-    bool is_byte_level = false;  // bytes become letters
-    bool has_own_regex = false;  // that of the step for bytes
-    bool splits_digits = false;  // each becomes a part of its own
-  };
-
-  void collect(const json& node, Steps& steps) const {
-    if (!node.is_structured()) return;
-    const json type = node.is_object() ? node.value("type", json()) : json();
-    if (type == "ByteLevel") {
-      if (node.value("add_prefix_space", json()) == true) {
-        throw tokenizer_.error("pre_tokenizer",
-                               "puts a space in front of a text (add_prefix_space), which is not "
-                               "supported on bytes");
-      }
-      steps.is_byte_level = true;
-      steps.has_own_regex |= node.value("use_regex", json(true)) == true;
-    } else if (type == "Digits" && node.value("individual_digits", json()) == true) {
-      steps.splits_digits = true;
-    } else if (type.is_string() && type != "Sequence" && type != "Split") {
-      throw tokenizer_.error("pre_tokenizer",
-                             fmt::format("has a step {}, which is not known here",
-                                         text::quoted(type.get_ref<const std::string&>())));
-    }
-    if (node.is_object() && node.contains("Regex") && node["Regex"].is_string()) {
-      steps.regexes.push_back(with_escaped_line_ends(node["Regex"].get<std::string>()));
-    }
-    for (const json& child : node) collect(child, steps);
-  }
-
-  std::string_view pre_name(const Config& model) const {
-    Steps steps;
-    if (const json* node = tokenizer_.find("pre_tokenizer")) collect(*node, steps);
-    const auto& [regexes, is_byte_level, has_own_regex, splits_digits] = steps;
-    if (!is_byte_level) {
-      throw tokenizer_.error("pre_tokenizer", "is not byte-level, the only kind that is supported");
-    }
-    if (regexes.empty() && has_own_regex) return splits_digits ? "smollm" : "gpt-2";
-    for (const KnownSteps& known : sequences) {
-      const bool is_known = splits_digits == known.splits_digits && !has_own_regex &&
-                            std::ranges::equal(regexes, known.regexes, is_regex);
-      if (is_known) return known.pre;
-    }
-    if (splits_digits) {
-      throw tokenizer_.error("pre_tokenizer", "splits digits in a way that is not known here");
-    }
-    const bool looks_up_words = model.find_flag("ignore_merges").value_or(false);
-    for (const KnownPattern& known : patterns) {
-      if (regexes.size() != 1 || has_own_regex || regexes[0] != known.regex) continue;
-      return looks_up_words && !known.pre_whole_words.empty() ? known.pre_whole_words : known.pre;
-    }
-    throw tokenizer_.error("pre_tokenizer", "splits text in a way that is not known here");
-  }
-
-  // Readers change no text in front of BPE on bytes. Composed characters are what people write.
-  void check_normalizer() {
-    const json* node = tokenizer_.find("normalizer");
-    const auto is_known = [&](const json& step) { return step.value("type", json()) == "NFC"; };
-    if (node != nullptr && !reads_steps(*node, is_known)) {
-      throw tokenizer_.error("normalizer", "changes text in a way that is not known here");
-    }
+  static bool looks_up_words(const Config& model) {
+    return model.find_flag("ignore_merges").value_or(false);
   }
 
   // Where words are looked up before they are merged, some may be tokens that no merge makes.
   void check_whole_words(const Config& model, std::string_view pre,
                          const std::vector<MergedPair>& merges) {
-    if (!model.find_flag("ignore_merges").value_or(false)) return;
+    if (!looks_up_words(model)) return;
     if (tokenizer::find_pretokenizer(pre)->ignore_merges) return;
     std::unordered_set<std::string, text::KeyedHash> made;
     for (const MergedPair& merge : merges) made.insert(merge.left + merge.right);
@@ -669,15 +439,6 @@ class TokenizerImport {
   }
 
   // --- BPE on characters, with bytes for those that are no token ---
-
-  SpaceRules space_rules() const {
-    SpaceRules rules;
-    read_preparation([&](const json& step) { return read_space_rules(step, rules); });
-    if (!rules.replaces_spaces) {
-      throw tokenizer_.error("normalizer", "does not replace spaces, so it is no SentencePiece");
-    }
-    return rules;
-  }
 
   void write_space_prefix(const SpaceRules& rules, gguf::Writer& writer) {
     writer.add("tokenizer.ggml.add_space_prefix", rules.adds_prefix);
@@ -819,7 +580,7 @@ class TokenizerImport {
     const auto end = last ? last : special_token("eos_token", "eos_token_id");
     add("eos", end);
     writer.add("tokenizer.ggml.add_eos_token", last.has_value());
-    if (use_.makes_vectors && end && has_two_ends_in_pairs(tokens_[*end])) {
+    if (use_.makes_vectors && end && has_two_between_pair(tokenizer_, tokens_[*end])) {
       writer.add("tokenizer.ggml.add_sep_token", true);
       writer.add("tokenizer.ggml.seperator_token_id", *end);  // misspelt in all files
     }
@@ -838,43 +599,10 @@ class TokenizerImport {
 
   // What stands behind a text by the template: of Qwen3-Embedding not the end that chats have.
   std::optional<std::uint32_t> end_of_template() const {
-    const json* node = tokenizer_.find("post_processor");
-    const std::string token = node != nullptr ? last_token(*node) : std::string();
+    const std::string token = token_behind_text(tokenizer_);
     const auto found = ids_.find(token);
     if (token.empty() || found == ids_.end()) return std::nullopt;
     return found->second;
-  }
-
-  static std::string last_token(const json& node) {
-    if (!node.is_object()) return {};
-    if (const auto list = node.find("processors"); list != node.end() && list->is_array()) {
-      for (const json& one : *list) {
-        if (std::string token = last_token(one); !token.empty()) return token;
-      }
-      return {};
-    }
-    const auto single = node.find("single");
-    if (single == node.end() || !single->is_array() || single->empty()) return {};
-    static const json::json_pointer id("/SpecialToken/id");
-    const json& last = single->back();
-    return last.contains(id) && last.at(id).is_string() ? last.at(id).get<std::string>()
-                                                        : std::string();
-  }
-
-  // Whether two of these tokens stand between a query and a text by the template of pairs, as in
-  // RoBERTa, where BERT has one.
-  bool has_two_ends_in_pairs(const std::string& token) const {
-    const json* node = tokenizer_.find("post_processor");
-    const json pair = node != nullptr && node->is_object() ? node->value("pair", json()) : json();
-    if (!pair.is_array()) return false;
-    static const json::json_pointer id("/SpecialToken/id");
-    int between = 0, texts = 0;
-    for (const json& part : pair) {
-      texts += part.is_object() && part.contains("Sequence") ? 1 : 0;
-      const bool is_end = part.contains(id) && part.at(id) == token;
-      between += texts == 1 && is_end ? 1 : 0;
-    }
-    return between == 2;
   }
 
   // Whether a text begins with the token, by the setting or by the template. It is written in any
@@ -884,86 +612,8 @@ class TokenizerImport {
     if (!bos) return false;
     if (use_.keeps_merges) return true;  // Gemma 4 does not work without
     if (const auto adds = settings_.find_flag("add_bos_token")) return *adds;
-    const json* node = tokenizer_.find("post_processor");
-    return node != nullptr && begins_with(*node, tokens_[*bos]);
+    return begins_with_token(tokenizer_, tokens_[*bos]);
   }
-
-  static bool begins_with(const json& node, const std::string& token) {
-    if (!node.is_object()) return false;
-    if (const auto list = node.find("processors"); list != node.end() && list->is_array()) {
-      return std::any_of(list->begin(), list->end(),
-                         [&](const json& one) { return begins_with(one, token); });
-    }
-    if (node.value("type", json()) != "TemplateProcessing") return false;
-    static const json::json_pointer first("/single/0/SpecialToken/id");
-    return node.contains(first) && node.at(first) == token;
-  }
-
-  // The chat templates by their names: of those of one name the first that is found, in the order
-  // of transformers: files of their own, the tokenizer's settings, and those of a processor.
-  std::map<std::string, std::string> read_templates() const {
-    std::map<std::string, std::string> templates;
-    const auto add_file = [&](const fs::path& path, const std::string& name) {
-      templates.emplace(name, read_file(path, config_bytes_max));
-    };
-    if (fs::exists(folder_ / "chat_template.jinja")) {
-      add_file(folder_ / "chat_template.jinja", default_template);
-    }
-    if (const fs::path more = folder_ / "additional_chat_templates"; fs::is_directory(more)) {
-      for (const fs::directory_entry& file : fs::directory_iterator(more)) {
-        if (file.path().extension() == ".jinja") add_file(file.path(), file.path().stem().string());
-      }
-    }
-    add_templates(settings_, templates);
-    add_templates(optional_config(folder_ / "chat_template.json"), templates);
-    return templates;
-  }
-
-  // The key "chat_template": a text, or a list of named ones.
-  static void add_templates(const Config& config, std::map<std::string, std::string>& templates) {
-    constexpr const char* key = "chat_template";
-    const json* value = config.find(key);
-    if (value == nullptr) return;
-    if (value->is_string()) {
-      templates.emplace(default_template, value->get<std::string>());
-      return;
-    }
-    if (!value->is_array()) throw config.error(key, "is neither a text nor a list");
-    for (const json& one : *value) {
-      const json name = one.is_object() ? one.value("name", json()) : json();
-      const json text = one.is_object() ? one.value("template", json()) : json();
-      if (!name.is_string() || !text.is_string()) {
-        throw config.error(key, "has an element without a name or a template");
-      }
-      templates.emplace(name.get<std::string>(), text.get<std::string>());
-    }
-  }
-
-  // As GGUF files have them: the default one, and tokenizer.chat_template.NAME for each other one.
-  void write_templates(gguf::Writer& writer) const {
-    constexpr std::string_view key = "tokenizer.chat_template";
-    std::map<std::string, std::string> named;
-    for (const auto& [theirs, text] : read_templates()) {
-      std::string name = theirs;
-      const auto is_odd = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; };
-      std::ranges::replace_if(name, is_odd, '_');
-      if (theirs == default_template) {
-        writer.add(key, std::string_view(text));
-      } else if (!name.empty()) {
-        named.emplace(name, text);
-      }
-    }
-    std::vector<std::string> names;
-    for (const auto& [name, text] : named) {
-      writer.add(fmt::format("{}.{}", key, name), std::string_view(text));
-      names.push_back(name);
-    }
-    if (!names.empty()) {
-      writer.add_array("tokenizer.chat_templates", std::span<const std::string>(names));
-    }
-  }
-
-  static constexpr const char* default_template = "default";
 
   std::optional<fs::path> world_;  // the vocabulary of RWKV
   std::string source_;

@@ -72,4 +72,9 @@ json read_json(const std::filesystem::path& path, std::uint64_t bytes_max) {
   return parse_json(read_file(path, bytes_max), path.string());
 }
 
+Config read_config(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path)) return {json::object(), path.string()};
+  return {read_json(path, config_bytes_max), path.string()};
+}
+
 }  // namespace sluice::convert

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/convert/config.h"
+
 namespace sluice::convert {
 
 // No configuration of a model is longer; a tokenizer has a limit of its own.
@@ -23,6 +25,9 @@ nlohmann::json parse_json(std::string_view text, const std::string& source);
 
 // The same for a file of up to `bytes_max`. Throws std::system_error when it cannot be read.
 nlohmann::json read_json(const std::filesystem::path& path, std::uint64_t bytes_max);
+
+// A configuration; an empty one where there is no such file.
+Config read_config(const std::filesystem::path& path);
 
 std::string read_file(const std::filesystem::path& path, std::uint64_t bytes_max);
 
