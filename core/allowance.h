@@ -48,17 +48,25 @@ class Allowance {
 
     // Holds this many bytes from now on; more may come out of the reserve. Returns false, and
     // changes nothing, where they are not there.
-    [[nodiscard]] bool resize(std::uint64_t bytes) {
-      if (from_ == nullptr) return bytes == 0;
-      if (bytes > bytes_ && !from_->add(bytes - bytes_, 0)) return false;
-      if (bytes < bytes_) from_->give_back(bytes_ - bytes);
-      bytes_ = bytes;
-      return true;
+    [[nodiscard]] bool resize(std::uint64_t bytes) { return resize_leaving(0, bytes); }
+
+    // The same, as new work has it: the reserve stays.
+    [[nodiscard]] bool resize_as_new(std::uint64_t bytes) {
+      return resize_leaving(from_ == nullptr ? 0 : from_->reserve_bytes_, bytes);
     }
 
    private:
     friend class Allowance;
     Held(Allowance& from, std::uint64_t bytes) : from_(&from), bytes_(bytes) {}
+
+    bool resize_leaving(std::uint64_t left_bytes, std::uint64_t bytes) {
+      if (from_ == nullptr) return bytes == 0;
+      if (bytes > bytes_ && !from_->add(bytes - bytes_, left_bytes)) return false;
+      if (bytes < bytes_) from_->give_back(bytes_ - bytes);
+      bytes_ = bytes;
+      return true;
+    }
+
     Allowance* from_ = nullptr;
     std::uint64_t bytes_ = 0;
   };

@@ -28,6 +28,11 @@ TEST_CASE("an allowance gives what it has, and gets it back") {
   CHECK(held->bytes() == 100);
   CHECK(held->resize(10));
   CHECK(allowance.used() == 10);
+  CHECK(held->resize_as_new(80));
+  CHECK_FALSE(held->resize_as_new(81));  // as for new work
+  CHECK(held->resize(81));
+  CHECK_FALSE(held->resize_as_new(82));
+  CHECK(held->resize_as_new(10));
   Allowance::Held moved = std::move(*held);
   held.reset();
   CHECK(allowance.used() == 10);
@@ -35,6 +40,7 @@ TEST_CASE("an allowance gives what it has, and gets it back") {
   CHECK(allowance.used() == 0);
   CHECK(moved.resize(0));
   CHECK_FALSE(moved.resize(1));  // it belongs to no allowance
+  CHECK_FALSE(moved.resize_as_new(1));
   allowance.extend(30, 50);
   CHECK(allowance.bytes() == 180);
   CHECK(allowance.used() == 30);

@@ -434,6 +434,65 @@ TEST_CASE("shards have every row once") {
   }
 }
 
+TEST_CASE("a journal whose file others write to says so, and leaves the file as it is") {
+  namespace fs = std::filesystem;
+  const auto fails = [](const std::function<void()>& work) {
+    try {
+      work();
+    } catch (const sluice::Error& error) {
+      return error.code() == sluice::ExitCode::io &&
+             std::string(error.what()).find("out.jsonl was written to") != std::string::npos;
+    }
+    return false;
+  };
+  const std::size_t bytes = line(1).size() + line(2).size();
+  for (const std::size_t length : {std::size_t{0}, bytes - 1, bytes + 1}) {
+    const TemporaryFolder folder;
+    const fs::path path = folder.path() / "out.jsonl";
+    Journal journal(path);
+    journal.go_on();
+    journal.append(line(1));
+    journal.append(line(2));
+    journal.sync();
+    fs::resize_file(path, length);
+    CHECK(fails([&] { journal.sync_if_due(Journal::Clock::now() + 3 * Journal::sync_period); }));
+    CHECK(fails([&] { journal.sync(); }));
+    CHECK(fails([&] { journal.rescan(); }));
+    CHECK(fs::file_size(path) == length);
+  }
+  for (const char damage : {'\0', '\n'}) {
+    const TemporaryFolder folder;
+    const fs::path path = folder.path() / "out.jsonl";
+    Journal journal(path);
+    journal.go_on();
+    for (std::uint64_t row = 1; row <= 20; ++row) journal.append(line(row));
+    journal.sync();
+    std::string changed = content(path);
+    changed[changed.size() / 2] = damage;
+    std::fstream(path, std::ios::in | std::ios::out)
+        .seekp(static_cast<std::streamoff>(changed.size() / 2))
+        .put(damage);
+    CHECK(fails([&] { journal.rescan(); }));
+    CHECK(content(path) == changed);
+  }
+}
+
+TEST_CASE("what killed processes have left of new versions goes when a journal is opened") {
+  namespace fs = std::filesystem;
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "out.jsonl";
+  const auto beside = [&](const std::string& end) { return path.string() + end; };
+  write(beside(".partial-aB3xyZ"), line(1));
+  const std::vector<std::string> kept = {".partial-aB3xy", ".partial-aB3xyZ4",
+                                         ".state.partial-aB3xyZ", ".partial"};
+  for (const std::string& end : kept) write(beside(end), "mine");
+  fs::create_directory(beside(".partial-folder"));
+  { Journal journal(path); }
+  CHECK_FALSE(fs::exists(beside(".partial-aB3xyZ")));
+  for (const std::string& end : kept) CHECK(content(beside(end)) == "mine");
+  CHECK(fs::exists(beside(".partial-folder")));
+}
+
 TEST_CASE("a journal whose file was removed or replaced says so at every sync") {
   namespace fs = std::filesystem;
   const std::vector<std::function<void(const fs::path&)>> ways = {

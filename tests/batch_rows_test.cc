@@ -658,6 +658,36 @@ TEST_CASE("an input notices repeated ids and any change") {
   }
 }
 
+TEST_CASE("an input that is changed while its rows are read is refused, and may grow") {
+  const TemporaryFolder folder;
+  const std::string text = "{\"prompt\":\"one\"}\n{\"prompt\":\"two\"}\n";
+  const std::filesystem::path path = file_of(folder, text);
+  const auto rewrite = [&](const std::string& content) {
+    std::fstream(path, std::ios::in | std::ios::out | std::ios::trunc) << content;
+  };
+  const Input input(path);
+  CHECK(input.read(1) == "{\"prompt\":\"one\"}");
+  rewrite(text + "{\"prompt\":\"three\"}\n");
+  CHECK(input.read(2) == "{\"prompt\":\"two\"}");
+  CHECK(input.rows() == 2);
+  rewrite(text);  // the same once more
+  CHECK(input.read(1) == "{\"prompt\":\"one\"}");
+  for (const std::string& other :
+       {std::string(text.size(), 'x'), text.substr(0, 30), std::string()}) {
+    rewrite(other);
+    try {
+      static_cast<void>(input.read(1));
+      FAIL("a row of another input was read");
+    } catch (const sluice::Error& error) {
+      CHECK(error.code() == sluice::ExitCode::io);
+      CHECK(std::string(error.what()).find("was changed while its rows were read") !=
+            std::string::npos);
+    }
+  }
+  rewrite(text);
+  CHECK(input.read(2) == "{\"prompt\":\"two\"}");
+}
+
 // The index reads ids without making values of the rest of a row.
 TEST_CASE("the id of a row is the one that its result has") {
   std::mt19937_64 random(sluice::test::random_seed());

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include "core/batch/job_state.h"
@@ -426,6 +427,21 @@ TEST_CASE("parts become the whole in the order of the input, or a reason why not
   for (std::uint64_t row = 1; row <= 7; ++row) expected += line(row);
   set_up();
   CHECK(merge_parts(parts, out).rows() == 7);
+  // A part that is replaced while it is merged: its lines are elsewhere now.
+  for (const std::size_t changed : {std::size_t{0}, parts.size() - 1}) {
+    const std::string merged = content(out), before = content(parts[changed]);
+    bool is_done = false;
+    try {
+      merge_parts(parts, out, [&] {
+        if (!std::exchange(is_done, true)) write(parts[changed], before + " ");
+      });
+      FAIL("a part that was replaced was merged");
+    } catch (const sluice::Error& error) {
+      CHECK(error.code() == sluice::ExitCode::io);
+    }
+    CHECK(content(out) == merged);
+    write(parts[changed], before);
+  }
   CHECK(content(out) == expected);
   CHECK(merge_parts(parts, part(1)).rows() == 7);  // the output may take the place of a part
   CHECK(content(part(1)) == expected);

@@ -6,14 +6,18 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/convert/config.h"
 #include "core/convert/import.h"
+#include "core/convert/pretokenizer_name.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
+#include "core/tokenizer/pretokenizer.h"
 #include "core/tokenizer/tokenizer.h"
 #include "tests/catch.h"
 #include "tests/temporary_folder.h"
@@ -277,6 +281,36 @@ TEST_CASE("a vocabulary that no reader would take is refused before weights are 
   checkpoint.tokenizer["added_tokens"] = json::array();
   checkpoint.tokenizer["model"]["merges"] = json::array({json::array({"a b", "a"})});
   has(Imported(checkpoint).refusal(), "tokenizer.ggml.merges");
+}
+
+TEST_CASE("an added token without a row of the table is left aside, and named") {
+  TinyCheckpoint checkpoint;
+  const std::uint64_t rows = checkpoint.config["vocab_size"];
+  checkpoint.tokenizer["added_tokens"] = {
+      {{"id", rows}, {"content", "<image_soft_token>"}, {"special", true}}};
+  Imported made(checkpoint);
+  CHECK(made.model().metadata().require_strings("tokenizer.ggml.tokens").size() == rows);
+  has(made.report.warnings.at(0), "'<image_soft_token>'");
+}
+
+TEST_CASE("pre-tokenizers are known by their expressions") {
+  const std::map<std::string, std::string> known = {
+      {"seed-coder",
+       R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|)"
+       R"(\s*[\r\n]+|\s+(?!\S)|\s+)"},
+      {"bailingmoe2",
+       R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|)"
+       R"(\s*[\r\n]|\s+(?!\S)|\s+)"}};
+  for (const auto& [name, regex] : known) {
+    const json tokenizer = {
+        {"pre_tokenizer",
+         {{"type", "Sequence"},
+          {"pretokenizers",
+           {{{"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", "Isolated"}},
+            {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}}}};
+    CHECK(pretokenizer_name(Config(tokenizer, "tokenizer.json"), false) == name);
+    CHECK(tokenizer::find_pretokenizer(name).has_value());
+  }
 }
 
 TEST_CASE("members that nothing needs do not stop an import, and are named") {

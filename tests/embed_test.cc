@@ -255,6 +255,38 @@ TEST_CASE("embed goes on where it was stopped, and gives the same bytes") {
   check_fails(command + folder.file("in.txt"), 2, "the input");
 }
 
+TEST_CASE("embed goes on after what was written, and not after what others have changed") {
+  const Folder folder;
+  const std::string model = folder.file("m.gguf");
+  REQUIRE(shell("sluice synth tiny-qwen3 " + model + " --quant Q8_0").status == 0);
+  std::string texts;
+  for (int i = 0; i < 600; ++i) texts += "the water and the night " + std::to_string(i) + "\n";
+  std::ofstream(folder.file("in.txt")) << texts;
+  const std::string command =
+      "sluice embed " + model + " -f " + folder.file("in.txt") + " --quiet -o ";
+  for (const std::string name : {"out.jsonl", "out.npy"}) {
+    INFO(name);
+    const std::string out = folder.file(name);
+    REQUIRE(shell(command + out).status == 0);
+    const std::string whole = content(out);
+    // A loss of power has left zeros where the last block was to be.
+    for (const std::size_t zeros : {std::size_t{100}, std::size_t{4096}}) {
+      std::string torn = whole;
+      const std::size_t begin = (whole.size() - whole.size() / 10) / 64 * 64;
+      std::fill_n(torn.begin() + static_cast<std::ptrdiff_t>(begin), zeros, '\0');
+      std::ofstream(out, std::ios::binary) << torn;
+      REQUIRE(shell(command + out).status == 0);
+      CHECK(content(out) == whole);
+    }
+  }
+  const std::string out = folder.file("out.jsonl"), whole = content(out);
+  std::string fewer = whole;
+  fewer.erase(fewer.find("{\"row\":3,"), fewer.find("{\"row\":4,") - fewer.find("{\"row\":3,"));
+  std::ofstream(out) << fewer;
+  check_fails(command + out, 2, "line 3: not the vector of row 3 of 600");
+  CHECK(content(out) == fewer);
+}
+
 TEST_CASE("embed does not go on with other settings, nor beside another process") {
   const Folder folder;
   const std::string model = folder.file("m.gguf"), out = folder.file("out.npy");

@@ -4,13 +4,21 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <random>
 #include <string>
+#include <vector>
 
+#include "core/engine/engine.h"
+#include "core/error.h"
+#include "core/synth/shapes.h"
+#include "core/synth/synthetic_model.h"
 #include "tests/catch.h"
 #include "tests/fuzz/hostile_model.h"
+#include "tests/model_content.h"
 #include "tests/random_seed.h"
 #include "tests/sanitized.h"
+#include "tests/temporary_folder.h"
 
 using namespace sluice;
 
@@ -30,7 +38,51 @@ std::string random_choices(std::uint64_t seed) {
   return choices;
 }
 
+// Why a model is refused; empty if it is not.
+std::string refusal(const std::filesystem::path& path) {
+  engine::EngineOptions options;
+  options.context = 32;
+  try {
+    engine::Engine::open(path, options);
+  } catch (const ModelError& error) {
+    return error.what();
+  }
+  return "";
+}
+
 }  // namespace
+
+TEST_CASE("a rotation wider than the heads of some layer is refused") {
+  const test::TemporaryFolder folder;
+  const std::filesystem::path path = folder / "model.gguf";
+  synth::SyntheticModel("tiny-llama", "F32").write(path, 3, {});
+  for (const bool are_small : {false, true}) {
+    test::Content content(path);
+    content.remove_key("llama.attention.key_length");
+    content.remove_key("llama.attention.value_length");
+    const std::uint32_t layers = content.metadata().require_u32("llama.block_count");
+    for (const std::string key : {"llama.attention.head_count", "llama.attention.head_count_kv"}) {
+      std::vector<std::uint32_t> heads(layers, content.metadata().require_u32(key));
+      if (are_small) heads.back() *= 4;
+      content.set_all(key, heads);
+    }
+    content.write(folder / "changed.gguf");
+    const std::string problem = refusal(folder / "changed.gguf");
+    INFO(problem);
+    CHECK(problem.empty() == !are_small);
+    CHECK((problem.find("of which the metadata rotates") != std::string::npos) == are_small);
+  }
+}
+
+TEST_CASE("vectors of a size that no model has are refused before they are made") {
+  const test::TemporaryFolder folder;
+  synth::Shape shape = synth::shape_by_name("tiny-bert");
+  shape.context = std::uint32_t{1} << 20;
+  synth::SyntheticModel(shape, "F32").write_header(folder / "model.gguf");
+  const std::string problem = refusal(folder / "model.gguf");
+  INFO(problem);
+  CHECK(problem.find("position_embd.weight") != std::string::npos);
+}
 
 TEST_CASE("changed models are refused, or give their tokens") {
   const std::uint64_t first = test::random_seed();

@@ -255,7 +255,7 @@ TEST_CASE("a client that waits for a sign to go on gets it") {
 TEST_CASE("malformed bytes on a connection do not disturb others") {
   Running running;
   HttpClient good(running.port);
-  for (const char* bytes : {"hello\r\n\r\n", "GET / HTTP/1.1\r\n\r\n", "\r\n\r\n\r\n\r\n"}) {
+  for (const char* bytes : {"hello\r\n\r\n", "GET / HTTP/1.1\r\n\r\n", "\n\r\n\r\n\r\n"}) {
     HttpClient bad(running.port);
     bad.send(bytes);
     CHECK(bad.read_answer().status == 400);
@@ -385,6 +385,50 @@ TEST_CASE("a server that stops lets answers end, within the grace") {
     running.thread.join();
     CHECK(running.handler.gone == 1);
   }
+}
+
+TEST_CASE("what runs aside has ended when the server has, and nothing begins after it") {
+  Running running;
+  std::promise<void> begun;
+  std::atomic<bool> has_ended = false, has_followed = false;
+  running.server->aside(Lane::texts, [&]() -> Then {
+    begun.set_value();
+    std::this_thread::sleep_for(50ms);
+    has_ended = true;
+    return {};
+  });
+  running.server->aside(Lane::texts, [&]() -> Then {
+    has_followed = true;
+    return {};
+  });
+  begun.get_future().wait();
+  CHECK(running.server->waiting(Lane::texts) == 1);
+  running.server->stop(0ms);
+  running.thread.join();
+  CHECK(has_ended);
+  CHECK(running.server->waiting(Lane::texts) == 0);
+  running.server->aside(Lane::texts, [&]() -> Then {
+    has_followed = true;
+    return {};
+  });
+  CHECK(running.server->waiting(Lane::texts) == 0);
+  std::this_thread::sleep_for(20ms);
+  CHECK_FALSE(has_followed);
+}
+
+TEST_CASE("empty lines before a request are no part of it") {
+  Running running;
+  HttpClient client(running.port);
+  for (const std::string front : {"\r\n", "\r\n\r\n", "\r"}) {
+    client.send(front);
+    if (front == "\r") {
+      std::this_thread::sleep_for(10ms);
+      client.send("\n");
+    }
+    CHECK(client.ask("POST", "/echo", "x").body == "x");
+  }
+  client.send("\rPOST /echo HTTP/1.1\r\nHost: x\r\n\r\n");
+  CHECK(client.read_answer().status == 400);
 }
 
 TEST_CASE("a program that the server starts gets none of its sockets") {

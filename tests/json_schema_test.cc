@@ -588,6 +588,13 @@ TEST_CASE("schema: a pattern means what it means in JavaScript, or is refused") 
   }
 }
 
+TEST_CASE("schema: a format beside a pattern is a remark") {
+  for (const std::string format : {"date", "uuid", "of nobody"}) {
+    check_schema(R"({"type":"string","pattern":"^[0-9]{2}$","format":")" + format + "\"}",
+                 {"\"12\""}, {"\"2026-01-02\"", "\"1\""});
+  }
+}
+
 TEST_CASE("schema: what is not supported is refused by name and place") {
   for (const char* name : {"not", "if", "patternProperties", "propertyNames", "dependentRequired",
                            "contains", "unevaluatedItems", "$dynamicRef"}) {

@@ -113,6 +113,29 @@ TEST_CASE("what shares a step or a prefix does not change a bit") {
   }
 }
 
+// Without an output norm too (qwen4exp): the head takes its columns to the front of the states.
+TEST_CASE("a state is told as it is, whoever wants logits in the same step") {
+  for (const char* const shape : {"tiny-qwen4exp", "tiny-qwen3"}) {
+    const auto engine = Engine::open(model_file(shape, "Q8_0"), options_for(64, 2));
+    const auto states = [&](bool is_in_company) {
+      const auto told = engine->new_sequence(16), other = engine->new_sequence(16);
+      const Tokens tokens = {3, 1, 4}, others = {2, 7, 1, 8};
+      std::vector<float> all;
+      const auto take = [&](std::size_t, std::span<const float> state) {
+        all.insert(all.end(), state.begin(), state.end());
+      };
+      std::vector<SequenceWork> works = {{told.get(), tokens, false, take}};
+      if (is_in_company) works.push_back({other.get(), others, true});
+      engine->step(works);
+      return all;
+    };
+    INFO(shape);
+    const std::vector<float> alone = states(false);
+    CHECK(alone.size() == 3 * engine->facts().embedding);
+    CHECK(same_bits(states(true), alone));
+  }
+}
+
 TEST_CASE("a sequence goes back and on as if nothing had been") {
   const auto engine = Engine::open(model_file(), options_for(64, 1));
   const auto lone = Engine::open(model_file(), options_for(64, 1));

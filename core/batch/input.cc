@@ -64,6 +64,7 @@ Input::Input(const std::filesystem::path& path, const Check& check)
     : name_(path == "-" ? "standard input" : path.string()), check_(check) {
   open(path);
   if (path == "-" || !is_regular_file()) replace_by_copy();
+  identity_ = current_identity();
   scan();
   find_duplicates();
 }
@@ -90,8 +91,51 @@ bool Input::is_regular_file() const {
   return S_ISREG(facts.st_mode);
 }
 
+base::FileIdentity Input::current_identity() const {
+  struct stat facts {};
+  if (::fstat(file_.number(), &facts) != 0) fail(errno);
+  return base::FileIdentity::of(facts);
+}
+
+// Where the file was written to, what the rows were found in is read once more.
+void Input::require_unchanged() const {
+  const base::MutexLock lock(mutex_);
+  const base::FileIdentity now = current_identity();
+  if (now == identity_) return;
+  files::Checksum digest;
+  std::vector<std::byte> piece(input_piece_bytes);
+  std::uint64_t at = 0;
+  try {
+    while (at < bytes_) {
+      const std::size_t wanted = std::min<std::uint64_t>(piece.size(), bytes_ - at);
+      const std::span<std::byte> part = std::span(piece).first(wanted);
+      if (files::read_at(file_.number(), part, at) != wanted) break;
+      digest.add(part);
+      at += wanted;
+    }
+  } catch (const std::system_error& error) {
+    fail(error.code().value());
+  }
+  if (at != bytes_ || digest.value() != digest_) {
+    throw Error(
+        ExitCode::io,
+        fmt::format("{} was changed while its rows were read: the results so far are of the "
+                    "rows that it had; put them back, or begin anew",
+                    name_));
+  }
+  identity_ = now;
+}
+
 void Input::replace_by_copy() {
-  std::string name = (std::filesystem::temp_directory_path() / "sluice-input-XXXXXX").string();
+  std::error_code absent;
+  const std::filesystem::path folder = std::filesystem::temp_directory_path(absent);
+  if (absent) {
+    throw Error(ExitCode::io,
+                fmt::format("cannot copy {}: TMPDIR names no folder; let it name one, "
+                            "or unset it",
+                            name_));
+  }
+  std::string name = (folder / "sluice-input-XXXXXX").string();
   base::Descriptor copy(::mkostemp(name.data(), O_CLOEXEC));
   if (!copy.is_open()) {
     throw std::system_error(errno, std::generic_category(),
@@ -214,6 +258,7 @@ std::uint64_t Input::line_number(std::uint64_t row) const {
 }
 
 std::string Input::read(std::uint64_t row) const {
+  require_unchanged();
   const Row& at = rows_.at(row - 1);
   std::string text(at.bytes, '\0');
   std::size_t read_bytes = 0;

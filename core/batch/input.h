@@ -21,6 +21,8 @@
 #include <vector>
 
 #include "base/descriptor.h"
+#include "base/file_identity.h"
+#include "base/mutex.h"
 
 namespace sluice::batch {
 
@@ -52,7 +54,8 @@ class Input {
   std::uint64_t row_bytes(std::uint64_t row) const { return rows_.at(row - 1).bytes; }
 
   // The line without its newline. A row longer than row_bytes_max is cut, but stays longer than
-  // that. Throws std::system_error, also when the file has become shorter.
+  // that. Throws std::system_error, also when the file has become shorter; Error when what was read
+  // of it at first has changed. More may be appended to it.
   std::string read(std::uint64_t row) const;
 
   // The first row with the same id, if that is an earlier one.
@@ -67,6 +70,8 @@ class Input {
   };
   void open(const std::filesystem::path& path);
   bool is_regular_file() const;
+  base::FileIdentity current_identity() const;
+  void require_unchanged() const;
   void replace_by_copy();
   void copy_to(int copy) const;
   void scan();
@@ -83,6 +88,9 @@ class Input {
   std::uint64_t row_bytes_ = 0;
   std::uint64_t digest_ = 0;
   std::uint64_t total_bytes_ = 0;
+  // Of the file when its contents were known last.
+  mutable base::Mutex mutex_;
+  mutable base::FileIdentity identity_ SLUICE_GUARDED_BY(mutex_);
   std::deque<Row> rows_;  // grows without copying
   // The rows that have the id of an earlier row, ascending, each with the first row of that id.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> duplicates_;

@@ -31,6 +31,7 @@ Journal::Journal(const std::filesystem::path& path, files::SystemCalls& system,
   open(mode);
   try {
     lock();
+    files::remove_unfinished(path_, system_);
     files::sync_folder_of(path_, system_);
     scan_ = scan_journal(descriptor_, check);
   } catch (const std::system_error& error) {
@@ -43,7 +44,10 @@ Journal::Journal(const std::filesystem::path& path, files::SystemCalls& system,
 }
 
 Journal::~Journal() {
-  if (dirty_since_) system_.fdatasync(descriptor_);
+  // As in sync(): what may not be on the disk is not to be found there.
+  if (dirty_since_ && system_.fdatasync(descriptor_) != 0) {
+    system_.ftruncate(descriptor_, static_cast<off_t>(durable_bytes_));
+  }
   system_.close(descriptor_);
 }
 
@@ -82,13 +86,17 @@ bool Journal::has_its_name() const {
   return base::has_name(descriptor_, path_.c_str());
 }
 
-void Journal::check_name(Clock::time_point now) {
-  if (!has_its_name()) {
-    throw Error(ExitCode::io,
-                fmt::format("{} was removed or replaced while the job ran, so what it computes can "
-                            "no longer be kept there; the same command goes on with what the file "
-                            "has now",
-                            path_.string()));
+void Journal::check_file(Clock::time_point now) {
+  struct stat facts {};
+  const bool has_name = has_its_name();
+  if (!has_name || ::fstat(descriptor_, &facts) != 0 ||
+      static_cast<std::uint64_t>(facts.st_size) != size_) {
+    throw Error(
+        ExitCode::io,
+        fmt::format("{} was {} while the job ran, so what it computes can no longer be kept "
+                    "there; the same command goes on with what the file has now",
+                    path_.string(),
+                    has_name ? "written to by another program" : "removed or replaced"));
   }
   last_check_ = now;
 }
@@ -171,7 +179,7 @@ void Journal::replace(std::span<const std::size_t> kept) {
     offsets.push_back(offset);
     offset += facts.line_bytes;
   }
-  check_name(Clock::now());
+  check_file(Clock::now());
   files::DurableFile file(path_, {.named_by = files::NamedBy::user}, system_);
   std::string lines;
   for (const std::size_t index : kept) {
@@ -191,6 +199,12 @@ const JournalScan& Journal::rescan() {
   } catch (const std::system_error& error) {
     throw std::system_error(error.code(), fmt::format("cannot read {}", path_.string()));
   }
+  if (scan_.whole_bytes != size_ || scan_.bytes != size_) {
+    throw Error(ExitCode::io,
+                fmt::format("{} was written to by another program while the job ran: after {} "
+                            "results it has something else; it is left as it is",
+                            path_.string(), scan_.found.size()));
+  }
   return scan_;
 }
 
@@ -203,14 +217,14 @@ void Journal::sync() {
   }
   durable_bytes_ = size_;
   dirty_since_.reset();
-  check_name(Clock::now());
+  check_file(Clock::now());
 }
 
 void Journal::sync_if_due(Clock::time_point now) {
   const Clock::time_point next_look = now + (now - last_look_);
   last_look_ = now;
   if (dirty_since_ && next_look - *dirty_since_ >= sync_period) return sync();
-  if (next_look - last_check_ >= sync_period) check_name(now);
+  if (next_look - last_check_ >= sync_period) check_file(now);
 }
 
 }  // namespace sluice::batch

@@ -1,9 +1,9 @@
 // The output file of a batch as a journal: whole lines are appended, and however the process ends,
 // the file says which rows are done.
 //
-// Opening changes nothing: it locks the file and scans it (core/batch/journal_scan.h). The caller
-// looks at the result and then calls go_on() or begin_anew(). Both refuse a file that no batch has
-// written.
+// Opening changes nothing of it: it locks the file and scans it (core/batch/journal_scan.h), and
+// removes what killed processes have left of new versions. The caller looks at the result and then
+// calls go_on() or begin_anew(). Both refuse a file that no batch has written.
 //
 // Durability: a line is written in one piece as soon as its row is done, so it survives the end of
 // the process. sync_if_due(), called after each step, puts it on the disk within sync_period, or at
@@ -11,9 +11,9 @@
 // computes them again. When synchronising fails, the file is cut back to what is known to be on the
 // disk: the system may have lost the rest and still show it.
 //
-// Results that are written into a file without its name are lost. So each sync(), and sync_if_due()
-// once in a sync_period, checks that the file still has its name, and throws when it was removed or
-// replaced.
+// Results that are written into a file without its name are lost, and so are those that somebody
+// else cuts off. So each sync(), and sync_if_due() once in a sync_period, checks that the file
+// still has its name and its length, and throws when it was removed, replaced or written to.
 //
 // A lock (Boost.Interprocess) keeps other processes from the file while the journal lives. It is a
 // POSIX record lock, so the process must not close any other descriptor of the file meanwhile.
@@ -32,6 +32,7 @@
 #include <string>
 #include <string_view>
 #include <sys/types.h>
+#include <vector>
 
 #include "core/batch/journal_scan.h"
 #include "core/files/system_calls.h"
@@ -60,7 +61,7 @@ class Journal {
   const JournalScan& scan() const { return scan_; }
 
   // Frees the memory of scan().found.
-  void forget_found() { scan_.found = {}; }
+  void forget_found() { std::vector<ResultFacts>().swap(scan_.found); }
 
   // Keeps the results, makes them durable, and cuts off anything that a crash has left after them.
   // Where they cannot be made durable, they stay as they were found.
@@ -80,14 +81,15 @@ class Journal {
   // to keep other processes away: destroy it.
   void replace(std::span<const std::size_t> kept);
 
-  // Scans the file again, including what was appended.
+  // Scans the file again, including what was appended. Throws Error when it is no longer what was
+  // written.
   const JournalScan& rescan();
 
   // Calls `use` with each line of scan().found, with its newline, in the order of the file.
   using UseLine = std::function<void(const ResultFacts& facts, std::string_view line)>;
   void read(const UseLine& use) const;
 
-  // Puts all lines on the disk. Throws when the file no longer has its name.
+  // Puts all lines on the disk. Throws when the file no longer has its name or its length.
   void sync();
 
   // Synchronises if waiting for the next call would make a line older than sync_period. Assumes
@@ -100,7 +102,7 @@ class Journal {
   void open(mode_t mode);
   void lock();
   bool has_its_name() const;
-  void check_name(Clock::time_point now);
+  void check_file(Clock::time_point now);
   std::string read_line(std::uint64_t offset, std::size_t bytes) const;
   void refuse_foreign() const;
   void cut(std::uint64_t size);
@@ -115,7 +117,7 @@ class Journal {
   std::uint64_t durable_bytes_ = 0;
   std::optional<Clock::time_point> dirty_since_;
   Clock::time_point last_look_ = Clock::now();
-  Clock::time_point last_check_ = last_look_;  // of the name
+  Clock::time_point last_check_ = last_look_;  // of the name and the length
 };
 
 }  // namespace sluice::batch

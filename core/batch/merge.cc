@@ -1,13 +1,17 @@
 #include "core/batch/merge.h"
 
+#include <cerrno>
 #include <cstddef>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
+#include <sys/stat.h>
 #include <system_error>
 
+#include "base/file_identity.h"
 #include "core/batch/job_state.h"
 #include "core/batch/journal_scan.h"
 #include "core/batch/result.h"
@@ -45,6 +49,11 @@ std::uint64_t common_rows(const std::vector<std::filesystem::path>& parts) {
     throw UsageError(fmt::format("{} and {} are not parts of one job: {}", parts.front().string(),
                                  part.string(), fmt::join(found, "; ")));
   }
+  // An input has no more lines than that.
+  if (first.rows > std::numeric_limits<std::uint32_t>::max()) {
+    throw UsageError(fmt::format("{} is damaged: it names {} rows",
+                                 state_path(parts.front()).string(), first.rows));
+  }
   return first.rows;
 }
 
@@ -60,6 +69,14 @@ void check_output(const std::filesystem::path& output) {
       fmt::format("{} is not the output of sluice batch or merge, so it is left as it is; name "
                   "another output, or move it away",
                   output.string()));
+}
+
+base::FileIdentity identity_of(const std::filesystem::path& path) {
+  struct stat facts {};
+  if (::stat(path.c_str(), &facts) != 0) {
+    throw std::system_error(errno, std::generic_category(), path.string());
+  }
+  return base::FileIdentity::of(facts);
 }
 
 class Merger {
@@ -87,12 +104,17 @@ class Merger {
     for (const std::uint64_t row : order_) {
       if (stop_check) stop_check();
       const Place& place = places_[row - 1];
-      if (place.part != open_part) file.emplace(parts_[place.part - 1]);
+      if (place.part != open_part) {
+        file.emplace(parts_[place.part - 1]);
+        require_unchanged(open_part);
+        require_unchanged(place.part);
+      }
       open_part = place.part;
       line.resize(place.bytes);
       file->read(place.offset, std::as_writable_bytes(std::span(line)));
       out.write_at(targets[row - 1], std::as_bytes(std::span(line)));
     }
+    require_unchanged(open_part);
     out.commit();
   }
 
@@ -102,6 +124,7 @@ class Merger {
   // A torn last line is no result; its row counts as missing.
   void index(std::uint32_t part) {
     const std::filesystem::path& path = parts_[part - 1];
+    identities_.push_back(identity_of(path));
     const JournalScan scan = scan_journal_file(path);
     const auto refuse = [&](std::uint64_t line) {
       throw UsageError(fmt::format("{}, line {}: not a result of this job", path.string(), line));
@@ -119,6 +142,15 @@ class Merger {
       done_.add(facts, example.row == facts.row ? example.message : std::string_view());
       offset += facts.line_bytes;
     }
+  }
+
+  // Places are of the file that was indexed. Part 0 is none.
+  void require_unchanged(std::uint32_t part) const {
+    if (part == 0 || identity_of(parts_[part - 1]) == identities_[part - 1]) return;
+    throw Error(ExitCode::io,
+                fmt::format("{} was written to or replaced while it was merged: merge again when "
+                            "its job has ended",
+                            parts_[part - 1].string()));
   }
 
   [[noreturn]] static void throw_twice(std::uint64_t row, const std::filesystem::path& one,
@@ -143,7 +175,8 @@ class Merger {
   }
 
   const std::vector<std::filesystem::path>& parts_;
-  std::vector<Place> places_;         // by row
+  std::vector<base::FileIdentity> identities_;  // by part, before it was indexed
+  std::vector<Place> places_;                   // by row
   std::vector<std::uint64_t> order_;  // the rows in the order of the parts' lines, part after part
   DoneRows done_;
 };

@@ -40,8 +40,9 @@ std::string error_line(std::uint64_t row, const rows::RowHeader& header, const R
 inline constexpr std::size_t result_bytes_max = std::size_t{64} << 20;
 
 // The codes of errors, and one for any that another version of the program has written.
-inline constexpr std::array<std::string_view, 5> error_codes{
-    "invalid_request", "prompt_too_long", "duplicate_id", "cannot_run", "another code"};
+inline constexpr std::array<std::string_view, 6> error_codes{"invalid_request", "prompt_too_long",
+                                                             "duplicate_id",    "cannot_run",
+                                                             "model_not_found", "another code"};
 std::uint8_t index_of_code(std::string_view code);  // in error_codes
 
 struct ResultFacts {

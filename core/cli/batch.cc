@@ -311,12 +311,11 @@ class Run {
   }
 
   int end(PreparedEngine prepared) const {
-    if (journal_ != nullptr) {
-      journal_->sync();
-      if (options_.ordered && done_.is_complete()) order_results(*journal_);
-    }
+    if (journal_ != nullptr) journal_->sync();
     const RunRecord record(*prepared.engine);
-    prepared.engine.reset();  // its memory is not there for measuring the machine otherwise
+    // Its memory is not there for measuring the machine otherwise, nor for sorting.
+    prepared.engine.reset();
+    if (journal_ != nullptr && options_.ordered && done_.is_complete()) order_results(*journal_);
     if (!options_.common.quiet) {
       tell_end(done_, work_, journal_ != nullptr);
       remark(memory_line(record));

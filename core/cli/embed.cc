@@ -32,7 +32,7 @@ namespace {
 using rows::RowJson;
 
 // Rows that are computed, and written, together: enough to sort them by their lengths.
-constexpr std::uint64_t block_rows = 256;
+constexpr std::uint64_t block_rows = VectorFile::block_rows;
 constexpr std::uint64_t block_bytes_max = std::uint64_t{32} << 20;  // of their texts
 constexpr std::uint64_t vectors_bytes = std::uint64_t{16} << 20;    // of a block, as text too
 

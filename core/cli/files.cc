@@ -65,6 +65,7 @@ TextInput::TextInput(const fs::path& path)
 }
 
 bool TextInput::read(std::size_t bytes_max, std::string& text) {
+  if (std::feof(file_.get()) != 0) return false;  // a terminal would be asked again
   const std::size_t before = text.size();
   text.resize(before + bytes_max);
   const std::size_t bytes = std::fread(text.data() + before, 1, bytes_max, file_.get());

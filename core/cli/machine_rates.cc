@@ -6,10 +6,13 @@
 #include <ctime>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <utility>
+#include <vector>
 
 #include "core/cli/files.h"
 #include "core/cli/output.h"
@@ -58,12 +61,17 @@ std::string steps_name(const RatedRun& run) {
                      isa(), run.sequences, 5 * std::lround(20 * streamed));
 }
 
+// Clearly below what it was at its best.
+bool is_slow(const KnownLimits& limits, double engine::MachineLimits::*rate) {
+  constexpr double clearly = 0.8;
+  return limits.now.*rate < clearly * limits.high.*rate;
+}
+
 }  // namespace
 
 bool KnownLimits::is_slow_now() const {
-  constexpr double clearly = 0.8;
-  return now.dram_bytes_per_s < clearly * high.dram_bytes_per_s ||
-         now.int8_macs_per_s < clearly * high.int8_macs_per_s;
+  return is_slow(*this, &engine::MachineLimits::dram_bytes_per_s) ||
+         is_slow(*this, &engine::MachineLimits::int8_macs_per_s);
 }
 
 bool OtherMachine::is_this_one(const topology::CpuList& measured) const {
@@ -127,14 +135,18 @@ std::string origin_text(const KnownLimits& limits) {
           ? fmt::format("one measurement of this machine, {}", time_text(limits.last_time))
           : fmt::format("{} measurements of this machine, {} to {}", limits.measurements,
                         time_text(limits.first_time), time_text(limits.last_time));
-  if (limits.is_slow_now()) {
-    text += fmt::format(
-        "; it is slow or busy now: memory gives {} of {} GB/s, processors {:.0f} of {:.0f} G "
-        "multiply-adds/s",
-        format_speed(limits.now.dram_bytes_per_s / giga),
-        format_speed(limits.high.dram_bytes_per_s / giga), limits.now.int8_macs_per_s / giga,
-        limits.high.int8_macs_per_s / giga);
+  std::vector<std::string> slow;
+  if (is_slow(limits, &engine::MachineLimits::dram_bytes_per_s)) {
+    slow.push_back(fmt::format("memory gives {} of {} GB/s",
+                               format_speed(limits.now.dram_bytes_per_s / giga),
+                               format_speed(limits.high.dram_bytes_per_s / giga)));
   }
+  if (is_slow(limits, &engine::MachineLimits::int8_macs_per_s)) {
+    slow.push_back(fmt::format("processors {:.0f} of {:.0f} G multiply-adds/s",
+                               limits.now.int8_macs_per_s / giga,
+                               limits.high.int8_macs_per_s / giga));
+  }
+  if (!slow.empty()) text += fmt::format("; it is slow or busy now: {}", fmt::join(slow, ", "));
   return text;
 }
 

@@ -113,6 +113,13 @@ class Table {
     }
   }
 
+  // Whether any file fits one of the budgets.
+  bool has_room_for_one() const {
+    return std::ranges::any_of(columns_, [](const Column& column) {
+      return std::ranges::any_of(column.candidates, &Candidate::fits);
+    });
+  }
+
   ordered_json json() const {
     const std::vector<Choice> choices = chosen();
     ordered_json files = ordered_json::array();
@@ -258,7 +265,7 @@ int run_plan_table(const PlanOptions& options) {
   const ordered_json json = table.json();
   write_output(options.json ? json_text(json) : fit_terminal(table.text()));
   write_report_file(options.common, json);
-  return 0;
+  return table.has_room_for_one() ? 0 : static_cast<int>(ExitCode::budget);
 }
 
 }  // namespace sluice::cli

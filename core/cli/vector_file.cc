@@ -13,6 +13,7 @@
 #include <system_error>
 #include <unistd.h>
 
+#include "base/file_identity.h"
 #include "core/error.h"
 #include "core/files/read_at.h"
 #include "core/rows/answer_body.h"
@@ -83,6 +84,7 @@ void VectorFile::lock() const {
 
 void VectorFile::begin(const batch::JobState& state) {
   cut(0);
+  sync();  // or old vectors might be found beside the new state
   batch::write_state(path_, state);
   if (is_array()) write(array_header(rows_));
 }
@@ -96,39 +98,76 @@ std::string VectorFile::array_header(std::uint64_t rows) const {
   return "\x93NUMPY\x01\x00"s + static_cast<char>(array_header_bytes - 10) + '\0' + text + '\n';
 }
 
-// Counts the rows that are there as a whole, and cuts off what is left of another.
+// Counts the rows that are there as a whole, and cuts off what is left of others.
 void VectorFile::find_rows() {
-  if (is_array()) {
-    const std::uint64_t row_bytes = numbers_ * sizeof(float);
-    if (bytes_ < array_header_bytes) {
-      cut(0);
-      return write(array_header(rows_));
-    }
-    std::array<char, array_header_bytes> header;
-    read(header, 0);
-    if (std::string_view(header.data(), header.size()) != array_header(rows_)) {
-      throw UsageError(fmt::format(
-          "{} is no array of {} rows of {} numbers, as {} says; give --restart to begin anew",
-          path_.string(), rows_, numbers_, batch::state_path(path_).string()));
-    }
-    rows_done_ = std::min(rows_, (bytes_ - array_header_bytes) / row_bytes);
-    return cut(array_header_bytes + rows_done_ * row_bytes);
+  return is_array() ? find_array_rows() : find_lines();
+}
+
+void VectorFile::find_array_rows() {
+  const std::uint64_t row_bytes = numbers_ * sizeof(float);
+  if (bytes_ < array_header_bytes) {
+    cut(0);
+    return write(array_header(rows_));
   }
-  std::array<char, 1 << 16> buffer;
+  std::array<char, array_header_bytes> header;
+  read(header, 0);
+  if (std::string_view(header.data(), header.size()) != array_header(rows_)) {
+    throw UsageError(fmt::format(
+        "{} is no array of {} rows of {} numbers, as {} says; give --restart to begin anew",
+        path_.string(), rows_, numbers_, batch::state_path(path_).string()));
+  }
+  rows_done_ = std::min(rows_, (bytes_ - array_header_bytes) / row_bytes);
+  // Each block was synchronised before the next one.
+  const std::uint64_t first = rows_done_ - std::min(rows_done_, block_rows);
+  for (std::uint64_t row = first; row < rows_done_; ++row) {
+    if (!is_row_written(row)) rows_done_ = row;
+  }
+  cut(array_header_bytes + rows_done_ * row_bytes);
+}
+
+// After a loss of power a file may be as long as it was, with zeros where nothing came to the disk.
+// Sixteen numbers that are 0 in a row are none of a vector.
+bool VectorFile::is_row_written(std::uint64_t row) const {
+  constexpr std::size_t zeros_max = 16;
+  std::vector<float> values(numbers_);
+  read({reinterpret_cast<char*>(values.data()), values.size() * sizeof(float)},
+       array_header_bytes + row * numbers_ * sizeof(float));
+  const std::size_t zeros = std::min(zeros_max, numbers_);
+  return std::search_n(values.begin(), values.end(), static_cast<std::ptrdiff_t>(zeros), 0.0F) ==
+         values.end();
+}
+
+// A line begins with the number of its row. One that has zeros was never written as a whole, and
+// what follows is computed anew.
+void VectorFile::find_lines() {
+  constexpr std::size_t line_bytes_max = std::size_t{64} << 20;
+  std::string piece(std::size_t{1} << 16, '\0'), line;
   std::uint64_t whole = 0;
-  for (std::uint64_t at = 0; at < bytes_;) {
-    const std::size_t size = std::min<std::uint64_t>(buffer.size(), bytes_ - at);
-    read(std::span(buffer).first(size), at);
-    for (std::size_t i = 0; i < size; ++i) {
-      if (buffer[i] != '\n') continue;
-      ++rows_done_;
-      whole = at + i + 1;
+  const auto end_line = [&] {
+    const bool is_too_long = line.size() > line_bytes_max;
+    if (!is_too_long && line.find('\0') != line.npos) return false;
+    const std::string begin = fmt::format(R"({{"row":{},)", rows_done_ + 1);
+    if (is_too_long || rows_done_ == rows_ || !line.starts_with(begin) || !line.ends_with('}')) {
+      throw UsageError(
+          fmt::format("{}, line {}: not the vector of row {} of {}; give --restart to begin anew",
+                      path_.string(), rows_done_ + 1, rows_done_ + 1, rows_));
     }
-    at += size;
-  }
-  if (rows_done_ > rows_) {
-    throw UsageError(fmt::format("{} has {} lines for {} rows; give --restart to begin anew",
-                                 path_.string(), rows_done_, rows_));
+    ++rows_done_;
+    whole += line.size() + 1;
+    line.clear();
+    return true;
+  };
+  for (std::uint64_t at = 0; at < bytes_; at += piece.size()) {
+    piece.resize(std::min<std::uint64_t>(piece.size(), bytes_ - at));
+    read(piece, at);
+    std::string_view rest = piece;
+    for (std::size_t end = rest.find('\n'); end != rest.npos; end = rest.find('\n')) {
+      line += rest.substr(0, end);
+      if (!end_line()) return cut(whole);
+      rest.remove_prefix(end + 1);
+    }
+    line += rest;
+    if (line.size() > line_bytes_max) end_line();  // it is none
   }
   cut(whole);
 }
@@ -137,6 +176,7 @@ void VectorFile::find_rows() {
 // as text, a block of vectors is several times as large.
 void VectorFile::append(std::span<const RowVector> rows) {
   constexpr std::size_t held_max = std::size_t{1} << 20;
+  const std::uint64_t durable_bytes = bytes_;
   std::string bytes;
   for (const RowVector& row : rows) {
     ++rows_done_;
@@ -152,7 +192,30 @@ void VectorFile::append(std::span<const RowVector> rows) {
     bytes.clear();
   }
   write(bytes);
+  try {
+    sync();
+  } catch (const std::system_error&) {
+    cut(durable_bytes);  // the system may have lost the rest and still show it
+    throw;
+  }
+  require_place();
+}
+
+void VectorFile::sync() const {
   if (::fdatasync(file_.number()) != 0) fail();
+}
+
+// What is written into a file without its name is lost, and so is what somebody else cuts off.
+void VectorFile::require_place() const {
+  struct stat facts {};
+  if (::fstat(file_.number(), &facts) != 0) fail();
+  const bool has_name = base::has_name(file_.number(), path_.c_str());
+  if (has_name && static_cast<std::uint64_t>(facts.st_size) == bytes_) return;
+  throw Error(ExitCode::io,
+              fmt::format("{} was {} while the job ran, so what it computes can no longer be kept "
+                          "there; the same command goes on with what the file has now",
+                          path_.string(),
+                          has_name ? "written to by another program" : "removed or replaced"));
 }
 
 void VectorFile::read(std::span<char> out, std::uint64_t at) const {

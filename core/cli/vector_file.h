@@ -27,6 +27,8 @@ struct RowVector {
 
 class VectorFile {
  public:
+  static constexpr std::uint64_t block_rows = 256;
+
   // Opens the output and finds the rows that it has. `numbers`: of a vector. Throws UsageError when
   // the file was begun with other settings or another input, when something else wrote it, and when
   // another process is writing it; `restarts` deletes what it has.
@@ -35,7 +37,8 @@ class VectorFile {
 
   std::uint64_t rows_done() const { return rows_done_; }
 
-  // Appends the rows that follow, and makes them durable.
+  // Appends the rows that follow, `block_rows` at most, and makes them durable. Throws Error where
+  // the file was removed, replaced or written to meanwhile.
   void append(std::span<const RowVector> rows);
 
  private:
@@ -43,9 +46,14 @@ class VectorFile {
   std::string array_header(std::uint64_t rows) const;
   void lock() const;
   void find_rows();
+  void find_array_rows();
+  void find_lines();
+  bool is_row_written(std::uint64_t row) const;
   void begin(const batch::JobState& state);
   void read(std::span<char> out, std::uint64_t at) const;
   void write(std::string_view bytes);
+  void sync() const;
+  void require_place() const;
   void cut(std::uint64_t bytes);
   [[noreturn]] void fail() const;
 

@@ -300,12 +300,11 @@ class SchemaCompiler {
     const std::uint32_t max = count(plain, "maxLength", no_limit, pointer);
     const auto pattern = plain.find("pattern");
     const auto format = plain.find("format");
-    const bool has_format = format != plain.end() && format->is_string() &&
+    // Beside a pattern, which says more, a format is the remark that the specification makes of it.
+    const bool has_format = pattern == plain.end() && format != plain.end() &&
+                            format->is_string() &&
                             !is_number_format(format->get_ref<const std::string&>());
     if (pattern == plain.end() && !has_format) return json_.string(min, max);
-    if (pattern != plain.end() && has_format) {
-      throw schema_error(pointer_to(pointer, "format"), "not supported beside pattern");
-    }
     const std::string place = pointer_to(pointer, has_format ? "format" : "pattern");
     std::optional<std::string> text;
     if (has_format) {

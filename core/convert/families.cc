@@ -130,8 +130,11 @@ std::uint64_t rotated_of(const Config& config, std::uint64_t head) {
   std::optional<float> share = config.find_number("partial_rotary_factor");
   const auto settings = rope_settings(config);
   if (!share && settings) share = settings->find_number("partial_rotary_factor");
-  const auto rotated = static_cast<double>(share.value_or(1)) * static_cast<double>(head);
-  if (!(rotated >= 2 && rotated <= static_cast<double>(head) && std::fmod(rotated, 2) == 0)) {
+  // A share such as 0.4 is no number of floats.
+  const auto exact = static_cast<double>(share.value_or(1)) * static_cast<double>(head);
+  const double rotated = std::round(exact);
+  if (!(rotated >= 2 && rotated <= static_cast<double>(head) && std::fmod(rotated, 2) == 0 &&
+        std::abs(exact - rotated) < 1e-3)) {
     throw config.error("partial_rotary_factor",
                        fmt::format("is no share of pairs of a head of {}", head));
   }
@@ -364,7 +367,11 @@ void check_windows(const Config& config, std::uint64_t period) {
                          fmt::format("is not that every layer has a window but each {}th", period));
     }
   }
+  // A number, or a letter of each layer: "LLLG".
+  const std::string letters = std::string(period - 1, 'L') + "G";
   for (const char* key : {"sliding_window_pattern", "_sliding_window_pattern"}) {
+    const nlohmann::json* pattern = config.find(key);
+    if (pattern != nullptr && *pattern == letters) continue;
     if (config.find_count(key).value_or(period) != period) {
       throw config.error(key, fmt::format("is not {}", period));
     }

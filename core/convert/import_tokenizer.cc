@@ -384,9 +384,16 @@ class TokenizerImport {
       if (!text || text->empty()) throw token.error("content", "is missing");
       const bool is_visible = std::find(std::begin(visible_marks), std::end(visible_marks),
                                         *text) != std::end(visible_marks);
+      const json id = one.value("id", json());
+      // As in Gemma 3 without its eyes, whose tokenizer has a token for images.
+      if (id.is_number_unsigned() && id.get<std::uint64_t>() >= tokens_.size()) {
+        warn(token, "id",
+             fmt::format("of {} is left aside: the model has {} tokens", text::quoted(*text),
+                         tokens_.size()));
+        continue;
+      }
       const bool is_special = token.find_flag("special").value_or(false) && !is_visible;
-      set_token(*text, one.value("id", json()), is_special ? control : user_defined,
-                "added_tokens");
+      set_token(*text, id, is_special ? control : user_defined, "added_tokens");
       if (token.find_flag("rstrip").value_or(false)) {
         rstripped_.push_back(static_cast<std::int32_t>(ids_[*text]));
       }

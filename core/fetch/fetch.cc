@@ -147,11 +147,16 @@ fs::path pull_from_hub(Web& web, const Reference& reference, const OnProgress& o
     file = choose_quant(files, reference);
   }
   const std::vector<std::string> shards = shards_of(file);
-  std::vector<std::string> commits;
+  std::string commit;  // of all shards
   std::vector<Download> downloads;
   for (const std::string& shard : shards) {
     const HubFile found = hub.find(reference, shard);
-    commits.push_back(found.commit);
+    if (downloads.empty()) commit = found.commit;
+    if (commit != found.commit) {
+      throw Error(ExitCode::io, fmt::format("{}: it was changed while its shards were looked up: "
+                                            "pull it again",
+                                            reference.text));
+    }
     downloads.push_back({found.remote, cache.place(found.remote.version)});
   }
   require_room(downloads);
@@ -163,11 +168,19 @@ fs::path pull_from_hub(Web& web, const Reference& reference, const OnProgress& o
       download(web, remote, place, on_progress);
       cache.mark_as_pulled(remote.version);
     }
-    const fs::path path = cache.link(commits[i], shards[i], remote.version);
+    const fs::path path = cache.link(commit, shards[i], remote.version);
     if (first.empty()) first = path;
-    cache.write_ref(reference.revision, commits[i]);
+    // An older version that is whole is found until this one is.
+    if (i + 1 == shards.size() || !cache.has_ref(reference.revision)) {
+      cache.write_ref(reference.revision, commit);
+    }
   }
   return first;
+}
+
+// Another one after each start of the system; empty where it does not tell.
+std::string boot_id() {
+  return read_text("/proc/sys/kernel/random/boot_id");
 }
 
 fs::path tag_file_of(const fs::path& target) {
@@ -191,7 +204,8 @@ fs::path pull_url(Web& web, const Reference& reference, const OnProgress& on_pro
     const fs::path target = url_target(remote.url);
     const std::string version = short_sum(
         fmt::format("{} {}", remote.version, remote.bytes ? std::to_string(*remote.bytes) : "?"));
-    DownloadPlace place = place_beside(target, version);
+    // No sum tells whether all that has come was on the disk before the system ended.
+    DownloadPlace place = place_beside(target, short_sum(version + boot_id()));
     if (!remote.version.empty()) place.version = version;
     place.version_file = tag_file_of(target);
     downloads.push_back({remote, place});

@@ -73,6 +73,10 @@ fs::path HubCache::link(const std::string& commit, const std::string& file,
   return path;
 }
 
+bool HubCache::has_ref(const std::string& revision) const {
+  return !read_text(folder_ / "refs" / revision).empty();
+}
+
 void HubCache::write_ref(const std::string& revision, const std::string& commit) const {
   const fs::path path = folder_ / "refs" / revision;
   if (revision == commit || read_text(path) == commit) return;

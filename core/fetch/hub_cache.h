@@ -25,6 +25,7 @@ class HubCache {
   // Puts the link to a blob into a snapshot, and returns its path.
   std::filesystem::path link(const std::string& commit, const std::string& file,
                              const std::string& etag) const;
+  bool has_ref(const std::string& revision) const;
   void write_ref(const std::string& revision, const std::string& commit) const;
   void mark_as_pulled(const std::string& etag) const;
 

@@ -31,10 +31,16 @@ fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-// A pattern for mkostemp beside `path`, with as much of its name as NAME_MAX allows.
-std::string temporary_pattern(const fs::path& path) {
-  const std::string name = path.filename().string().substr(0, name_bytes_max - suffix.size());
-  return (folder_of(path) / (name + std::string(suffix))).string();
+// A pattern for mkostemp of a file, with as much of its name as NAME_MAX allows.
+std::string temporary_name(const fs::path& path) {
+  return path.filename().string().substr(0, name_bytes_max - suffix.size()) + std::string(suffix);
+}
+
+// Where a name that a user has given leads to.
+fs::path target_of(const fs::path& path) {
+  std::error_code ignored;
+  const fs::path real = fs::canonical(path, ignored);
+  return ignored ? path : real;
 }
 
 }  // namespace
@@ -56,9 +62,7 @@ DurableFile::DurableFile(const fs::path& path, const DurableFileOptions& options
     if (descriptor_ < 0) fail(errno);
     return;
   }
-  if (is_users) {
-    if (const fs::path real = fs::canonical(target_, ignored); !ignored) target_ = real;
-  }
+  if (is_users) target_ = target_of(target_);
   struct stat replaced {};
   const bool keeps_mode =
       is_users && ::lstat(target_.c_str(), &replaced) == 0 && S_ISREG(replaced.st_mode);
@@ -71,7 +75,7 @@ DurableFile::~DurableFile() {
 }
 
 void DurableFile::open_temporary(mode_t mode) {
-  std::string name = temporary_pattern(target_);
+  std::string name = (folder_of(target_) / temporary_name(target_)).string();
   descriptor_ = system_.mkostemp(name.data(), O_CLOEXEC);
   if (descriptor_ < 0) fail(errno);
   // So far it is its owner's alone. It stays so where a file system does not let others than the
@@ -155,6 +159,22 @@ void remove_file(const fs::path& path, SystemCalls& system) {
   if (system.unlink(path.c_str()) == 0 || errno == ENOENT) return;
   throw std::system_error(errno, std::generic_category(),
                           fmt::format("cannot remove {}", path.string()));
+}
+
+void remove_unfinished(const fs::path& path, SystemCalls& system) {
+  const fs::path target = target_of(path);
+  const std::string pattern = temporary_name(target);
+  const std::string_view fixed =
+      std::string_view(pattern).substr(0, pattern.find_last_not_of('X') + 1);
+  std::error_code ignored;
+  for (fs::directory_iterator at(folder_of(target), ignored), end; at != end;
+       at.increment(ignored)) {
+    const std::string name = at->path().filename().string();
+    const bool is_ours = name.size() == pattern.size() && name.starts_with(fixed);
+    if (is_ours && fs::is_regular_file(at->symlink_status(ignored))) {
+      system.unlink(at->path().c_str());
+    }
+  }
 }
 
 void sync_folder_of(const fs::path& path, SystemCalls& system) {

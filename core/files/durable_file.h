@@ -86,6 +86,10 @@ void make_private_folder(const std::filesystem::path& path, SystemCalls& system 
 // Removes a file, if it is there. Throws std::system_error.
 void remove_file(const std::filesystem::path& path, SystemCalls& system = kernel());
 
+// Removes what killed programs have left of a file of this name (DurableFile). Nobody may write
+// one meanwhile. What cannot be removed stays.
+void remove_unfinished(const std::filesystem::path& path, SystemCalls& system = kernel());
+
 // Makes the names in a file's folder durable. Throws std::system_error.
 void sync_folder_of(const std::filesystem::path& path, SystemCalls& system = kernel());
 

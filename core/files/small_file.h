@@ -11,4 +11,8 @@ namespace sluice::files {
 // pipe would block), or when it has more than bytes_max bytes: none of these is what was written.
 std::string read_small_file(const std::filesystem::path& path, std::size_t bytes_max);
 
+// The same of a file that must not be taken for absent: throws std::system_error when it is there
+// and cannot be read.
+std::string read_kept_file(const std::filesystem::path& path, std::size_t bytes_max);
+
 }  // namespace sluice::files

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <fmt/format.h>
 #include <utility>
 
@@ -267,7 +268,10 @@ void Decoder::for_each_row(Compute& compute, std::size_t columns, std::size_t si
 }
 
 const float* Decoder::run_output_norm(Compute& compute, const float* x, std::size_t columns) const {
-  if (output_norm_.empty()) return x;
+  if (output_norm_.empty()) {  // x changes with run_head()
+    std::memcpy(buffers_.normed, x, columns * hp_.embedding * sizeof(float));
+    return buffers_.normed;
+  }
   normalise(compute, x, columns, output_norm_, buffers_.normed);
   return buffers_.normed;
 }

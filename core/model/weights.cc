@@ -139,6 +139,14 @@ Vector WeightLayout::vector(const std::string& name, std::initializer_list<std::
   const gguf::TensorInfo& tensor = declare(name, dims);
   std::size_t size = 1;
   for (const std::size_t dim : dims) size *= dim;
+  // They are held while the model is planned, too.
+  constexpr std::uint64_t numbers_max = std::uint64_t{1} << 27;
+  vector_numbers_ += size;
+  if (vector_numbers_ > numbers_max) {
+    throw error(name, fmt::format("makes more than {} numbers that are no matrix's, which no model "
+                                  "has",
+                                  numbers_max));
+  }
   vectors_.push_back({&tensor, std::vector<float>(size)});
   return vectors_.back().values;
 }

@@ -174,6 +174,7 @@ class WeightLayout {
   std::vector<streaming::ExpertGroup> expert_groups_;
   std::vector<Table> tables_;
   std::vector<PendingVector> vectors_;
+  std::uint64_t vector_numbers_ = 0;                   // of all of them
   std::map<std::string, Vector, std::less<>> scales_;  // of matrices, by their own names
   std::set<std::string, std::less<>> declared_;
   std::vector<std::string> notes_;

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/check.h"
 #include "core/error.h"
 #include "core/http/api/api_error.h"
 #include "core/http/api/embeddings.h"
@@ -19,6 +20,9 @@
 
 namespace sluice::http {
 namespace {
+
+// Calls that may wait for a lane: several of each connection that there may be.
+constexpr std::size_t aside_max = 256;
 
 using nlohmann::ordered_json;
 
@@ -331,6 +335,10 @@ std::optional<ApiError> Api::problem_of(Exchange& exchange, const std::function<
 // gone. What either throws becomes the answer; what they hold is free before the client has it, who
 // may ask again at once.
 void Api::aside(Lane lane, const ExchangePointer& exchange, std::function<Then()> work) {
+  // Those of clients that have gone wait too, and hold what was read of them.
+  if (server_->waiting(lane) >= aside_max) {
+    throw ApiError(503, "too many requests wait to be read: try again later", "overloaded", 1);
+  }
   server_->aside(lane, [this, exchange, work = std::move(work)]() mutable -> Then {
     if (exchange->is_gone()) return {};
     Then then;
@@ -446,6 +454,9 @@ void Api::answer_vectors(const ExchangePointer& exchange, ReadVectors read) {
           exchange->request().drop_body();
           held->memory = {};  // which may have come out of the reserve
           held->memory = take_memory(request->bytes());
+          const std::uint64_t places = held->places.bytes();
+          base::check(held->places.resize(std::min<std::uint64_t>(places, request->tasks.size())),
+                      "places cannot be given back");
           return [this, exchange, held, request] {
             answer_embeddings(model().host, exchange, std::move(*request), std::move(*held));
           };
@@ -457,9 +468,12 @@ Response Api::health() const {
   if (running_) now = running_->model.service->statistics();
   const bool is_ready = now.state == serve::Service::State::ready;
   const bool is_in_trouble = is_ready && now.is_in_trouble;
-  Response response =
-      json_response({{"status", is_in_trouble ? "failing" : state_name(now.state)}});
-  if (!is_ready || is_in_trouble || server_->is_stopping()) {
+  const bool is_stopping = server_->is_stopping();
+  const std::string_view state = is_stopping     ? "stopping"
+                                 : is_in_trouble ? "failing"
+                                                 : state_name(now.state);
+  Response response = json_response({{"status", state}});
+  if (!is_ready || is_in_trouble || is_stopping) {
     response.status = 503;
     response.fields.push_back({"Retry-After", "1"});
   }

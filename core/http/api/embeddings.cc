@@ -61,7 +61,7 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
  private:
   // As many as may be held until it is their turn.
   void submit() {
-    while (!is_over_ && next_ < request_.tasks.size() && next_ - written_ < embeddings_together) {
+    while (!is_over_ && next_ < request_.tasks.size() && next_ - written_ < held_.places.bytes()) {
       const std::size_t index = next_++;
       serve::Events events;
       events.on_done = [self = shared_from_this(), index](const rows::Task& task,
@@ -114,7 +114,7 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
   bool hold_embeddings(std::size_t floats) {
     constexpr std::size_t text_bytes = 16;
     return held_.memory.resize(held_.memory.bytes() +
-                               floats * (embeddings_together * sizeof(float) + text_bytes));
+                               floats * (held_.places.bytes() * sizeof(float) + text_bytes));
   }
 
   void end_ranking() {

@@ -194,7 +194,11 @@ void BatchRunner::run_rows(const std::string& id, const batch::Input& input,
   batch::JobState state{input.bytes(), input.digest(), input.rows(), {}, settings_.state};
   batch::keep_date(state, before);
   const std::vector<batch::ResultFacts>& found = journal.scan().found;
-  if (!has_its_settings(id, state, before, !found.empty())) return;
+  if (!has_its_settings(id, state, before, !found.empty())) {
+    // It may have been cancelled before it was paused, which would last for ever.
+    if (is_cancelling(id)) finish(id, journal, "cancelled");
+    return;
+  }
   files::DurableFile(path, {.mode = private_mode}, system_).reserve(room_bytes);
   if (!before) batch::write_state(path, state, system_, private_mode);
   // It may have been cancelled while its input was read.

@@ -30,12 +30,10 @@ constexpr JsonLimits description_limits{
     .what = "description", .values_max = 100, .members_max = 100, .depth_max = 4};
 constexpr std::string_view description_end = ".json";
 
-// Nothing where there is no such file, or it is not one of ours.
-std::optional<StoredFile> read_description(const std::filesystem::path& path) {
+// Nothing where this is not one of ours.
+std::optional<StoredFile> parse_description(std::string_view text) {
   try {
-    const ordered_json json =
-        parse_limited_json(files::read_small_file(path, description_bytes_max), description_limits)
-            .value;
+    const ordered_json json = parse_limited_json(text, description_limits).value;
     const auto& bytes = json.at("bytes");
     const auto& created = json.at("created_at");
     if (!bytes.is_number_unsigned() || !created.is_number_unsigned()) return std::nullopt;
@@ -187,7 +185,8 @@ std::unique_ptr<FileStore::Upload> FileStore::begin(const std::string& id) {
 void FileStore::each(const std::function<void(StoredFile&& file)>& take) const {
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
     if (entry.path().extension() != description_end) continue;
-    if (auto file = find(entry.path().stem().string())) take(std::move(*file));
+    auto file = parse_description(files::read_small_file(entry.path(), description_bytes_max));
+    if (file && file->id == entry.path().stem().string()) take(std::move(*file));
   }
 }
 
@@ -213,7 +212,7 @@ std::vector<StoredFile> FileStore::list(const ListQuery& query) const {
 
 std::optional<StoredFile> FileStore::find(std::string_view id) const {
   if (!is_plain_id(id)) return std::nullopt;
-  auto file = read_description(description_of(id));
+  auto file = parse_description(files::read_kept_file(description_of(id), description_bytes_max));
   if (file && file->id != id) return std::nullopt;
   return file;
 }

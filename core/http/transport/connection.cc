@@ -159,6 +159,11 @@ bool Connection::is_consuming() const {
 void Connection::consume_all() {
   using State = RequestReader::State;
   while (is_consuming()) {
+    if (phase_ == Phase::idle) {
+      // Older clients end a body with an empty line that is no part of it (RFC 9112, 2.2).
+      while (in_.starts_with("\r\n")) in_.erase(0, 2);
+      if (in_ == "\r") return;
+    }
     if (phase_ == Phase::idle && !in_.empty()) {
       request_id_ = fmt::format("req_{}{:08x}", server_.id_prefix, ++server_.requests);
       enter(Phase::head);
@@ -224,7 +229,7 @@ void Connection::hold_body(std::size_t taken) {
     throw ApiError(400, long_framing);
   }
   if (!sink_ && body.capacity() > std::max<std::uint64_t>(body_held_.bytes(), small_body_bytes) &&
-      !body_held_.resize(body.capacity())) {
+      !body_held_.resize_as_new(body.capacity())) {
     throw no_memory();
   }
 }
@@ -328,7 +333,8 @@ std::string Connection::head_of(const Response& response, bool is_stream) {
 void Connection::respond(Response response) {
   if (std::exchange(has_answered_, true)) return;
   closes_after_ = closes_after_ || server_.is_stopping;
-  if (!outbox_.has_room(response.body.size())) response = server_.handler.refuse(no_memory());
+  // Memory is counted by what a text may grow to.
+  if (!outbox_.has_room(response.body.capacity())) response = server_.handler.refuse(no_memory());
   const bool has_body = exchange_->request().head.method != "HEAD";
   has_ended_ = true;
   std::string head = head_of(response, false);

@@ -67,6 +67,9 @@ class Server::Impl {
     wait_for_tick();
     run_calls([this] { io_.run(); });
     close_all();
+    // What runs aside uses what the caller is going to destroy next.
+    texts_.stop();
+    files_.stop();
     io_.restart();
     run_calls([this] { io_.poll(); });  // lets go of what the connections have begun
   }
@@ -92,6 +95,8 @@ class Server::Impl {
       if (Then then = work()) post(std::move(then));
     });
   }
+
+  std::size_t waiting(Lane lane) { return (lane == Lane::texts ? texts_ : files_).waiting(); }
 
   void stop(std::chrono::milliseconds grace) {
     post([this, grace] {
@@ -159,8 +164,10 @@ class Server::Impl {
     ++state_.counts.accepted;
     if (connections_.size() >= state_.limits.connections_max) forget_closed();
     if (connections_.size() >= state_.limits.connections_max) close_idle();
-    auto held = state_.allowance.take(connection_bytes(state_.limits));
-    if (connections_.size() >= state_.limits.connections_max || !held) {
+    // Out of the reserve too: whoever asks for little is heard while others send much.
+    auto held = state_.allowance.take(0);
+    if (connections_.size() >= state_.limits.connections_max ||
+        !held->resize(connection_bytes(state_.limits))) {
       return turn_away(accepted.number());
     }
     const Listener::Family family = listener.family();
@@ -265,6 +272,10 @@ void Server::post(std::function<void()> work) {
 
 void Server::aside(Lane lane, std::function<Then()> work) {
   impl_->aside(lane, std::move(work));
+}
+
+std::size_t Server::waiting(Lane lane) {
+  return impl_->waiting(lane);
 }
 
 void Server::stop(std::chrono::milliseconds grace) {

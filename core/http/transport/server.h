@@ -133,7 +133,8 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Serves until stop() was called and all answers have ended, or the grace is over.
+  // Serves until stop() was called and all answers have ended, or the grace is over. Then nothing
+  // runs aside any more.
   void run();
 
   // In place of run(), for a caller that lends its thread now and then: does what there is to do,
@@ -146,6 +147,7 @@ class Server {
   // Calls `work`, which must not throw, on the thread of `lane`, and what it returns on the
   // server's.
   void aside(Lane lane, std::function<Then()> work);
+  std::size_t waiting(Lane lane);  // calls of aside() that have not begun
 
   // Takes no more connections and no more requests. Answers that have begun may go on for `grace`.
   void stop(std::chrono::milliseconds grace);

@@ -9,20 +9,32 @@ Worker::Worker() {
 }
 
 Worker::~Worker() {
+  stop();
+}
+
+void Worker::stop() {
   {
     const base::MutexLock lock(mutex_);
-    is_unwanted_ = true;
+    if (std::exchange(is_unwanted_, true)) return;
   }
   changed_.notify_all();
   thread_.join();
+  const base::MutexLock lock(mutex_);
+  jobs_.clear();
 }
 
 void Worker::post(Job job) {
   {
     const base::MutexLock lock(mutex_);
+    if (is_unwanted_) return;
     jobs_.push_back(std::move(job));
   }
   changed_.notify_all();
+}
+
+std::size_t Worker::waiting() {
+  const base::MutexLock lock(mutex_);
+  return jobs_.size();
 }
 
 void Worker::work() {

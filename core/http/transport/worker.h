@@ -1,9 +1,9 @@
 // One thread for what takes too long between two events of the network.
 //
-// Threads: post() may be called by any thread. The destructor waits for the job that runs, and
-// drops those that wait.
+// Threads: post() and waiting() may be called by any thread, stop() by one.
 #pragma once
 
+#include <cstddef>
 #include <deque>
 #include <functional>
 
@@ -23,8 +23,12 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // The caller sees to it that few jobs wait.
+  // The caller sees to it that few jobs wait. After stop() a job is dropped.
   void post(Job job);
+  std::size_t waiting();
+
+  // Waits for the job that runs, and drops those that wait.
+  void stop();
 
  private:
   void work();

@@ -24,6 +24,13 @@ Attention::Attention(Decoder& decoder, const LayerTensors& tensors, const Attent
                                                        spec_.heads.query, shared.kv));
     }
   }
+  // Those of layers may differ, where the rotation is one for all.
+  const std::size_t rotated = spec_.rope != nullptr ? spec_.rope->spec().parameters.dimensions : 0;
+  if (rotated > spec_.heads.key_dim) {
+    throw tensors.error("attn_q.weight",
+                        fmt::format("has heads of {} elements, of which the metadata rotates {}",
+                                    spec_.heads.key_dim, rotated));
+  }
   if (spec_.scale == 0) spec_.scale = 1.0f / std::sqrt(static_cast<float>(spec_.heads.key_dim));
   if (spec_.sparse_index.block != 0) {
     index_ = std::make_unique<SparseIndex>(decoder, tensors, spec_.sparse_index);

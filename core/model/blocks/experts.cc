@@ -208,17 +208,16 @@ void Experts::run_by_arrival(Compute& compute, std::span<const streaming::Expert
                              std::size_t columns, const float* in) {
   const std::size_t e = embedding_;
   const std::span order(buffers_.in_time_order, uses.size());
-  std::ranges::transform(uses, order.begin(), &streaming::ExpertUse::expert);
-  const auto is_missed = [&](std::uint32_t expert) { return !is_in_memory(compute, expert); };
-  // Not std::stable_partition, which allocates memory; `uses` is in ascending order.
-  std::ranges::sort(order, {},
-                    [&](std::uint32_t expert) { return std::pair(is_missed(expert), expert); });
+  // Each is asked about once: another thread may take its place at any moment. `uses` is in
+  // ascending order, and so are those that are in memory, in front, and the others behind them.
+  std::size_t in_memory = 0, missed = order.size();
+  for (const streaming::ExpertUse& use : uses) {
+    order[is_in_memory(compute, use.expert) ? in_memory++ : --missed] = use.expert;
+  }
+  std::ranges::reverse(order.subspan(in_memory));
   // Experts that are no group of the tape are streamed in its order, one after the other. Those
   // that weigh their inputs have no input in common.
-  const std::size_t together =
-      columns == 1 && group_ && !weighs_inputs_
-          ? static_cast<std::size_t>(std::ranges::find_if(order, is_missed) - order.begin())
-          : 0;
+  const std::size_t together = columns == 1 && group_ && !weighs_inputs_ ? in_memory : 0;
   compute_together(compute, order.first(together), in);
   for (const std::uint32_t expert : order.subspan(together)) {
     compute_outputs(compute, expert, in, outputs_of(expert));
