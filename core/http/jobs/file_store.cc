@@ -30,13 +30,14 @@ constexpr JsonLimits description_limits{
     .what = "description", .values_max = 100, .members_max = 100, .depth_max = 4};
 constexpr std::string_view description_end = ".json";
 
-// Nothing where this is not one of ours.
-std::optional<StoredFile> parse_description(std::string_view text) {
+// Nothing where this is not one of ours, of the file `id`.
+std::optional<StoredFile> parse_description(std::string_view id, std::string_view text) {
   try {
     const ordered_json json = parse_limited_json(text, description_limits).value;
     const auto& bytes = json.at("bytes");
     const auto& created = json.at("created_at");
     if (!bytes.is_number_unsigned() || !created.is_number_unsigned()) return std::nullopt;
+    if (json.at("id") != id) return std::nullopt;
     return StoredFile{.id = json.at("id"),
                       .name = json.at("filename"),
                       .purpose = json.at("purpose"),
@@ -185,8 +186,11 @@ std::unique_ptr<FileStore::Upload> FileStore::begin(const std::string& id) {
 void FileStore::each(const std::function<void(StoredFile&& file)>& take) const {
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
     if (entry.path().extension() != description_end) continue;
-    auto file = parse_description(files::read_small_file(entry.path(), description_bytes_max));
-    if (file && file->id == entry.path().stem().string()) take(std::move(*file));
+    const std::string id = entry.path().stem().string();
+    if (!is_plain_id(id)) continue;
+    // One that cannot be read now keeps the others from nobody.
+    auto file = parse_description(id, files::read_small_file(entry.path(), description_bytes_max));
+    if (file) take(std::move(*file));
   }
 }
 
@@ -212,9 +216,7 @@ std::vector<StoredFile> FileStore::list(const ListQuery& query) const {
 
 std::optional<StoredFile> FileStore::find(std::string_view id) const {
   if (!is_plain_id(id)) return std::nullopt;
-  auto file = parse_description(files::read_kept_file(description_of(id), description_bytes_max));
-  if (file && file->id != id) return std::nullopt;
-  return file;
+  return parse_description(id, files::read_kept_file(description_of(id), description_bytes_max));
 }
 
 FileBody FileStore::open(const StoredFile& file) const {
