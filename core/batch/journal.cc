@@ -25,6 +25,20 @@ constexpr std::size_t rewrite_bytes = std::size_t{1} << 20;
 
 }  // namespace
 
+void require_own_output(int descriptor, const std::filesystem::path& path, std::uint64_t bytes) {
+  struct stat facts {};
+  const bool has_name = base::has_name(descriptor, path.c_str());
+  if (has_name && ::fstat(descriptor, &facts) == 0 &&
+      static_cast<std::uint64_t>(facts.st_size) == bytes) {
+    return;
+  }
+  throw Error(ExitCode::io,
+              fmt::format("{} was {} while the job ran, so what it computes can no longer be kept "
+                          "there; the same command goes on with what the file has now",
+                          path.string(),
+                          has_name ? "written to by another program" : "removed or replaced"));
+}
+
 Journal::Journal(const std::filesystem::path& path, files::SystemCalls& system,
                  const ScanCheck& check, mode_t mode)
     : system_(system), path_(path) {
@@ -87,17 +101,7 @@ bool Journal::has_its_name() const {
 }
 
 void Journal::check_file(Clock::time_point now) {
-  struct stat facts {};
-  const bool has_name = has_its_name();
-  if (!has_name || ::fstat(descriptor_, &facts) != 0 ||
-      static_cast<std::uint64_t>(facts.st_size) != size_) {
-    throw Error(
-        ExitCode::io,
-        fmt::format("{} was {} while the job ran, so what it computes can no longer be kept "
-                    "there; the same command goes on with what the file has now",
-                    path_.string(),
-                    has_name ? "written to by another program" : "removed or replaced"));
-  }
+  require_own_output(descriptor_, path_, size_);
   last_check_ = now;
 }
 

@@ -43,6 +43,11 @@ class file_lock;  // its header is three hundred others
 
 namespace sluice::batch {
 
+// Throws Error where the output of a job, which it has made `bytes` long, has lost its name or its
+// length: what is written into a file without its name is lost, and so is what somebody else cuts
+// off.
+void require_own_output(int descriptor, const std::filesystem::path& path, std::uint64_t bytes);
+
 class Journal {
  public:
   using Clock = std::chrono::steady_clock;

@@ -13,7 +13,7 @@
 #include <system_error>
 #include <unistd.h>
 
-#include "base/file_identity.h"
+#include "core/batch/journal.h"
 #include "core/error.h"
 #include "core/files/read_at.h"
 #include "core/rows/answer_body.h"
@@ -198,24 +198,11 @@ void VectorFile::append(std::span<const RowVector> rows) {
     cut(durable_bytes);  // the system may have lost the rest and still show it
     throw;
   }
-  require_place();
+  batch::require_own_output(file_.number(), path_, bytes_);
 }
 
 void VectorFile::sync() const {
   if (::fdatasync(file_.number()) != 0) fail();
-}
-
-// What is written into a file without its name is lost, and so is what somebody else cuts off.
-void VectorFile::require_place() const {
-  struct stat facts {};
-  if (::fstat(file_.number(), &facts) != 0) fail();
-  const bool has_name = base::has_name(file_.number(), path_.c_str());
-  if (has_name && static_cast<std::uint64_t>(facts.st_size) == bytes_) return;
-  throw Error(ExitCode::io,
-              fmt::format("{} was {} while the job ran, so what it computes can no longer be kept "
-                          "there; the same command goes on with what the file has now",
-                          path_.string(),
-                          has_name ? "written to by another program" : "removed or replaced"));
 }
 
 void VectorFile::read(std::span<char> out, std::uint64_t at) const {

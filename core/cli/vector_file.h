@@ -53,7 +53,6 @@ class VectorFile {
   void read(std::span<char> out, std::uint64_t at) const;
   void write(std::string_view bytes);
   void sync() const;
-  void require_place() const;
   void cut(std::uint64_t bytes);
   [[noreturn]] void fail() const;
 
