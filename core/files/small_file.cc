@@ -9,18 +9,6 @@
 
 namespace sluice::files {
 
-std::string read_small_file(const std::filesystem::path& path, std::size_t bytes_max) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return {};
-  const std::uintmax_t bytes = std::filesystem::file_size(path, error);
-  if (error || bytes > bytes_max) return {};
-  std::ifstream file(path, std::ios::binary);
-  std::string text(static_cast<std::size_t>(bytes), '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
-  return text;
-}
-
 std::string read_kept_file(const std::filesystem::path& path, std::size_t bytes_max) {
   const auto fail = [&](const std::error_code& error) {
     throw std::system_error(error, fmt::format("cannot read {}", path.string()));
@@ -39,6 +27,14 @@ std::string read_kept_file(const std::filesystem::path& path, std::size_t bytes_
   if (file.bad()) fail({EIO, std::generic_category()});
   text.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
   return text;
+}
+
+std::string read_small_file(const std::filesystem::path& path, std::size_t bytes_max) {
+  try {
+    return read_kept_file(path, bytes_max);
+  } catch (const std::system_error&) {
+    return {};
+  }
 }
 
 }  // namespace sluice::files
