@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
+#include <fstream>
 #include <system_error>
 #include <vector>
 
@@ -180,7 +181,10 @@ fs::path pull_from_hub(Web& web, const Reference& reference, const OnProgress& o
 
 // Another one after each start of the system; empty where it does not tell.
 std::string boot_id() {
-  return read_text("/proc/sys/kernel/random/boot_id");
+  std::ifstream file("/proc/sys/kernel/random/boot_id");  // whose length counts as 0
+  std::string id;
+  std::getline(file, id);
+  return id;
 }
 
 fs::path tag_file_of(const fs::path& target) {
