@@ -357,6 +357,7 @@ std::vector<ReadAheadEntry> StreamedTape::streamed_entries() const {
     }
   }
   std::vector<ReadAheadEntry> entries;
+  entries.reserve(segments_.size());
   for (const Segment& segment : segments_) {
     ReadAheadEntry entry{segment, 0, 0};
     if (reader_->maps_files()) {

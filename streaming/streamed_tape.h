@@ -81,6 +81,9 @@ TapePlan plan_tape(std::span<const Segment> segments, const TapeOptions& options
                    std::uint64_t alignment, bool maps_files,
                    std::span<const ExpertGroup> experts = {});
 
+// Memory that a tape needs for each segment besides, in its lists of places, sums and reads.
+inline constexpr std::uint64_t list_bytes_per_segment = 144;
+
 struct TapeStatistics {
   ReadAheadStatistics streaming;          // since the tape was loaded
   std::uint64_t loaded_bytes = 0;         // of pinned segments, read by load()

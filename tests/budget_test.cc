@@ -201,6 +201,28 @@ TEST_CASE("measuring for --report takes no more than the budget") {
   CHECK(nlohmann::json::parse(content(report)).at("planned_peak_bytes") <= budget);
 }
 
+TEST_CASE("what the lists of a mixture's many matrices take is in the plan") {
+  if (is_sanitized) SLUICE_SKIP("sanitizers need several times the memory of the program");
+  const TemporaryFolder folder;
+  const std::string model = (folder.path() / "model.gguf").string(),
+                    report = (folder.path() / "report.json").string();
+  // 18,432 matrices of experts; a hole is read as zeros.
+  REQUIRE(run(program + " synth qwen3-30b-a3b " + model + " --header-only").status == 0);
+  const std::string settings = model + " -q --ctx 128 --budget ";
+  const auto least =
+      nlohmann::json::parse(run(program + " plan " + settings + "1GiB --json").output)
+          .at("least_budget_bytes")
+          .get<std::uint64_t>();
+  const Result result = run(program + " run " + settings + std::to_string(least + 8 * MiB) +
+                            " -n 2 -p hello --report " + report);
+  INFO(result.errors);
+  REQUIRE(result.status == 0);
+  const nlohmann::json memory = nlohmann::json::parse(content(report));
+  if (memory.at("measured_peak_bytes").is_null()) SLUICE_SKIP("the system tells no peak");
+  const auto measured = memory.at("measured_peak_bytes").get<std::uint64_t>();
+  CHECK(measured <= memory.at("planned_peak_bytes").get<std::uint64_t>() / 100 * 101);
+}
+
 TEST_CASE("a limit that is too small ends with status 4 and names a budget that works") {
   if (const std::string why = obstacle(); !why.empty()) SLUICE_SKIP(why);
   const Fixture fixture;

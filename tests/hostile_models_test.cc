@@ -84,6 +84,16 @@ TEST_CASE("vectors of a size that no model has are refused before they are made"
   CHECK(problem.find("position_embd.weight") != std::string::npos);
 }
 
+TEST_CASE("more experts than any model has are refused before they are listed") {
+  const test::TemporaryFolder folder;
+  synth::Shape shape = synth::shape_by_name("tiny-qwen3moe");
+  shape.experts.count = std::uint32_t{1} << 20;
+  synth::SyntheticModel(shape, "F32").write_header(folder / "model.gguf");
+  const std::string problem = refusal(folder / "model.gguf");
+  INFO(problem);
+  CHECK(problem.find("cuts the matrices into more than") != std::string::npos);
+}
+
 TEST_CASE("changed models are refused, or give their tokens") {
   const std::uint64_t first = test::random_seed();
   const std::size_t wanted = models_wanted();

@@ -23,6 +23,11 @@ namespace {
 // panels, the unit in which kernels work best.
 constexpr std::size_t slice_row_unit = 128;
 
+// Four times what a mixture of a million million weights has. The lists of so many take 0.7 GB.
+constexpr std::size_t segments_max = std::size_t{1} << 21U;
+
+constexpr std::size_t heap_block_bytes_min = 32;  // glibc's, with its own header
+
 std::string place(const gguf::Model& model, const std::string& tensor) {
   return fmt::format("{}: tensor '{}'", model.metadata().source(), tensor);
 }
@@ -91,6 +96,11 @@ Matrix WeightLayout::part_of_matrix(const std::string& name,
   matrix.scale = scale_beside(name, matrix.place, matrix.places);
   const std::size_t rows_max = std::max(
       slice_bytes_max_ / matrix.row_bytes / slice_row_unit * slice_row_unit, slice_row_unit);
+  if (segments_.size() + (count + rows_max - 1) / rows_max > segments_max) {
+    throw error(name, fmt::format("cuts the matrices into more than {} parts, which no model needs",
+                                  segments_max));
+  }
+  ++matrices_;
   for (std::size_t row = 0; row < count; row += rows_max) {
     const std::size_t taken = std::min(rows_max, count - row);
     matrix.slices.push_back({segments_.size(), row, taken});
@@ -279,6 +289,13 @@ std::size_t WeightLayout::vector_bytes() const {
   std::size_t total = rotations_.bytes();
   for (const PendingVector& v : vectors_) total += v.values.size() * sizeof(float);
   return total;
+}
+
+std::size_t WeightLayout::list_bytes() const {
+  const std::size_t slices =
+      std::max(segments_.size() * sizeof(Slice), matrices_ * heap_block_bytes_min);
+  return segments_.capacity() * sizeof(streaming::Segment) +
+         segment_rows_.capacity() * sizeof(SegmentRows) + matrices_ * sizeof(Matrix) + slices;
 }
 
 std::optional<std::size_t> WeightLayout::group_experts(std::size_t first, std::size_t experts,

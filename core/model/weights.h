@@ -134,6 +134,9 @@ class WeightLayout {
 
   const std::vector<streaming::Segment>& segments() const { return segments_; }
   std::size_t vector_bytes() const;  // memory that the vectors take, and the signs of rotations
+  // Memory that the lists of segments take, and the matrices that were declared: a mixture of 512
+  // experts has 70,000 of them.
+  std::size_t list_bytes() const;
   const std::vector<streaming::ExpertGroup>& expert_groups() const { return expert_groups_; }
   // Bytes of the segments that a step of `tokens` tokens reads, on average, if a token takes any
   // expert as likely as any other; and the weights in those that one token multiplies with.
@@ -171,6 +174,7 @@ class WeightLayout {
   };
   std::vector<streaming::Segment> segments_;
   std::vector<SegmentRows> segment_rows_;  // by turn
+  std::size_t matrices_ = 0;               // declared
   std::vector<streaming::ExpertGroup> expert_groups_;
   std::vector<Table> tables_;
   std::vector<PendingVector> vectors_;

@@ -36,8 +36,10 @@ const Budget no_budget{std::uint64_t{1} << 60U, "the plan of another model"};
 
 constexpr std::uint64_t stack_bytes = 128 * KiB;  // that a thread touches
 // Pages of code that first run with the engine: measured, rounded up.
-constexpr std::uint64_t code_to_come_bytes = 2176 * KiB;
+constexpr std::uint64_t code_to_come_bytes = 2560 * KiB;
 constexpr std::uint64_t page_entry_bytes = 8;
+// Page tables of code, libraries and stacks, which are hardly filled.
+constexpr std::uint64_t scattered_table_bytes = 64 * KiB;
 // By so much the baseline differs between two runs of one program: pages of code that happen to be
 // mapped. A budget that is recommended must do in the next run, too.
 constexpr std::uint64_t baseline_scatter_bytes = MiB;
@@ -137,7 +139,7 @@ class Planner {
     plan.logits_columns = logits_columns(shape);
     plan.cache = cache_config(out, shape);
     plan.kept_columns = kept_columns(out, shape);
-    plan.lines = lines_but_weights(out, shape);
+    plan.lines = lines_but_weights(out, *out.layout, shape);
     plan.tables_on_disk = tables_on_disk(*out.layout, shape);
 
     const bool maps_files = plan.is_resident || request_.io == streaming::Io::mmap;
@@ -301,7 +303,12 @@ class Planner {
            std::uint64_t{shape.chunk} * hp(m).embedding * sizeof(float);
   }
 
-  std::vector<Line> lines_but_weights(const PlannedModel& m, const Shape& shape) const {
+  static std::uint64_t list_bytes(const model::WeightLayout& layout) {
+    return layout.list_bytes() + layout.segments().size() * streaming::list_bytes_per_segment;
+  }
+
+  std::vector<Line> lines_but_weights(const PlannedModel& m, const model::WeightLayout& layout,
+                                      const Shape& shape) const {
     const bool has_logits = m.decoder->has_head();
     const std::uint64_t logits =
         has_logits ? std::uint64_t{logits_columns(shape)} * hp(m).vocabulary * sizeof(float) : 0;
@@ -312,7 +319,8 @@ class Planner {
         {"thread stacks", request_.threads * stack_bytes, Kind::anon},
         {"file header", baseline_.header_bytes, Kind::anon},
         {"tokenizer", baseline_.tokenizer_bytes, Kind::anon},
-        {"norms and biases", m.layout->vector_bytes(), Kind::anon},
+        {"norms and biases", layout.vector_bytes(), Kind::anon},
+        {"lists of weights", list_bytes(layout), Kind::anon},
     };
     add_cache_lines(m, shape, lines);
     lines.push_back({"activations", activation_bytes(m, shape), Kind::anon});
@@ -346,7 +354,7 @@ class Planner {
   static std::uint64_t page_table_bytes(std::uint64_t rest_bytes, const streaming::TapePlan& tape) {
     const std::uint64_t weights =
         tape.is_in_page_cache ? tape.pinned_bytes + tape.streamed_bytes : tape.peak_bytes();
-    return (rest_bytes + weights) / base::page_bytes * page_entry_bytes;
+    return (rest_bytes + weights) / base::page_bytes * page_entry_bytes + scattered_table_bytes;
   }
 
   streaming::TapePlan tape_plan(const model::WeightLayout& layout,
@@ -393,9 +401,9 @@ class Planner {
     if (m.plan.is_resident) {
       model::WeightLayout layout(model_, streamed_slice_bytes);
       model::make_decoder(model_, layout, request_.predicts);
-      return least_with(lines_but_weights(m, shape), layout, options, maps_files);
+      return least_with(lines_but_weights(m, layout, shape), layout, options, maps_files);
     }
-    return least_with(lines_but_weights(m, shape), *m.layout, options, maps_files);
+    return least_with(lines_but_weights(m, *m.layout, shape), *m.layout, options, maps_files);
   }
 
   std::uint64_t least_with(const std::vector<Line>& lines, const model::WeightLayout& layout,
@@ -502,8 +510,8 @@ std::vector<Line> helper_lines(const MemoryPlan& plan) {
       buffers{"draft model, buffers"};
   for (const Line& line : plan.lines) {
     if (line.name == "pinned weights") weights.kind = line.kind;
-    if (line.name == "norms and biases" || line.name == "pinned weights" ||
-        line.name == "experts" || line.name == "stream ring") {
+    if (line.name == "norms and biases" || line.name == "lists of weights" ||
+        line.name == "pinned weights" || line.name == "experts" || line.name == "stream ring") {
       weights.bytes += line.bytes;
     } else if (line.name.starts_with("keys and values") || line.name == "recurrent states") {
       cache.bytes += line.bytes;
@@ -524,12 +532,16 @@ Error budget_error(const MemoryPlan& plan) {
                     shown(plan.budget.bytes), plan.budget.source, shown(plan.helper_bytes),
                     shown(needed - plan.budget.bytes, true)));
   }
+  const std::string_view remedies =
+      plan.cache.layers.empty()
+          ? "raise --budget, or lower --ctx"
+          : "raise --budget, or lower --ctx or --window (or --parallel, where several texts run "
+            "together)";
   return Error(ExitCode::budget,
-               fmt::format("a budget of {} ({}) is too small: the least that works for this "
-                           "model with a context of {} is {}; raise --budget, or lower --ctx or "
-                           "--window (or --parallel, where several texts run together)",
+               fmt::format("a budget of {} ({}) is too small: the least that works for this model "
+                           "with a context of {} is {}; {}",
                            shown(plan.budget.bytes), plan.budget.source, plan.context,
-                           shown(plan.least_budget_bytes, true)));
+                           shown(plan.least_budget_bytes, true), remedies));
 }
 
 }  // namespace sluice::plan
