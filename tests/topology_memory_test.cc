@@ -106,6 +106,11 @@ TEST_CASE("v1: a limit outside the container is known by its sum") {
   tree.write(folder + "memory.stat", "hierarchical_memory_limit " + std::to_string(3 * kGiB));
   CHECK(usable_memory(read(tree))->limit_bytes == 3 * kGiB);
   CHECK(usable_memory(read(tree))->source.find("hierarchical_memory_limit") != std::string::npos);
+  CHECK(usable_memory(read(tree))->held_by_others_bytes == 0);
+  // What others hold in the container counts there too.
+  tree.write(folder + "memory.usage_in_bytes", std::to_string(kGiB));
+  CHECK(usable_memory(read(tree))->held_by_others_bytes > kGiB / 2);
+  CHECK(usable_memory(read(tree))->limit_bytes == 3 * kGiB);
   tree.write(folder + "memory.stat", "hierarchical_memory_limit " + std::to_string(4 * kGiB));
   CHECK(usable_memory(read(tree))->source == "memory cgroup / (memory.limit_in_bytes)");
 }

@@ -394,11 +394,13 @@ Machine read_machine(const FileRoot& root, std::optional<CpuList> affinity) {
 
 std::vector<MemoryBound> memory_bounds(const Machine& machine) {
   std::vector<MemoryBound> bounds;
+  std::uint64_t others_max = 0;  // in any group that is seen
   for (const MemoryGroup& group : machine.memory_groups) {
     const std::uint64_t mine = group.reclaimable_bytes + machine.own_bytes;
     // Only the root group of version 2 reports no usage, and it has no limit.
     const std::uint64_t usage = group.usage_bytes.value_or(0);
     const std::uint64_t others = usage > mine ? usage - mine : 0;
+    others_max = std::max(others_max, others);
     const auto add = [&](std::optional<std::uint64_t> limit, std::string_view file) {
       if (!limit) return;
       bounds.push_back({fmt::format("memory cgroup {} ({})", group.name, file), *limit,
@@ -408,7 +410,7 @@ std::vector<MemoryBound> memory_bounds(const Machine& machine) {
     add(group.high_bytes, "memory.high");
   }
   // A hierarchical limit of v1 that is tighter than every visible one belongs to a group outside
-  // the container.
+  // the container, and the groups that are seen are parts of it.
   if (!machine.memory_groups.empty()) {
     const MemoryGroup& own = machine.memory_groups.front();
     const auto& limit = own.hierarchical_limit_bytes;
@@ -416,8 +418,8 @@ std::vector<MemoryBound> memory_bounds(const Machine& machine) {
       return limit && bound.limit_bytes <= *limit;
     });
     if (limit && !known) {
-      bounds.push_back(
-          {"a memory cgroup outside this container (hierarchical_memory_limit)", *limit, 0});
+      bounds.push_back({"a memory cgroup outside this container (hierarchical_memory_limit)",
+                        *limit, std::min(others_max, *limit)});
     }
   }
   for (const AddressLimit& limit : machine.address_limits) {
