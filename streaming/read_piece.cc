@@ -16,7 +16,8 @@ constexpr std::uint32_t futile_max = 100;
 
 ReadPiece::Outcome ReadPiece::advance(std::int64_t result, std::uint64_t alignment) {
   if (result < 0) {
-    const bool is_passing = result == -EINTR || result == -EAGAIN;
+    // The kernel lacks memory for a read for as long as others take it.
+    const bool is_passing = result == -EINTR || result == -EAGAIN || result == -ENOMEM;
     if (is_passing && ++futile < futile_max) return Outcome::again;
     error = static_cast<int>(-result);
     return Outcome::failed;

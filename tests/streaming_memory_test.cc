@@ -128,6 +128,7 @@ TEST_CASE("results of reads: all, part, end of file, interruptions, errors") {
   piece = fresh();
   CHECK(piece.advance(-EINTR, 4096) == Outcome::again);
   CHECK(piece.advance(-EAGAIN, 4096) == Outcome::again);
+  CHECK(piece.advance(-ENOMEM, 4096) == Outcome::again);
   CHECK(piece.offset == 4096);
   CHECK(piece.advance(-ENXIO, 4096) == Outcome::failed);
   CHECK(piece.error == ENXIO);
@@ -135,7 +136,7 @@ TEST_CASE("results of reads: all, part, end of file, interruptions, errors") {
 }
 
 TEST_CASE("reads without progress end") {
-  for (const std::int64_t result : {std::int64_t{-EINTR}, std::int64_t{-EAGAIN}, std::int64_t{9}}) {
+  for (const std::int64_t result : {-EINTR, -EAGAIN, -ENOMEM, 9}) {
     ReadPiece piece;
     piece.bytes = 8192;
     piece.needed_end = 8192;
