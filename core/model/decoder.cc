@@ -193,6 +193,12 @@ void Decoder::replay(Compute& compute, std::span<const Column> columns,
   for_each_block([&](Block& block) { block.replay(pass, first); });
 }
 
+void Decoder::add(Residual residual) {
+  base::check(!residual.beside || !residual.norm.empty(),
+              "of two blocks without a norm, the second would see what the first has added");
+  residuals_.push_back(std::move(residual));
+}
+
 void Decoder::find_stretches(std::span<const Column> columns) {
   stretches_.clear();
   for (std::size_t c = 0; c < columns.size(); ++c) {

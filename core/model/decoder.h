@@ -37,7 +37,7 @@ namespace sluice::model {
 struct Residual {
   Norm norm = {};  // empty: the block sees x itself
   std::unique_ptr<Block> block = {};
-  std::unique_ptr<Block> beside = {};  // sees the same norm(x), and is added too; null in most
+  std::unique_ptr<Block> beside = {};  // sees the same norm(x), and is added too; needs a norm
   Norm post_norm = {};                 // empty: none
   float scale = 1;
   Vector stream_scale = {};                  // [1]; empty: 1
@@ -74,7 +74,7 @@ class Decoder {
   // later blocks read its buffers, which last for the whole step.
   void set_prologue(std::unique_ptr<Block> prologue) { prologue_ = std::move(prologue); }
   // Appends the next sublayer of the model.
-  void add(Residual residual) { residuals_.push_back(std::move(residual)); }
+  void add(Residual residual);
   // Begins the block that predicts further tokens, for HyperParameters::predictors: what is added
   // from here on is its layer. The first of it is what writes keys and values.
   void begin_predictor();

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/check.h"
+
 namespace sluice::model {
 
 Transformer::Transformer(const Keys& file_keys, WeightLayout& tensors, const ModelKind& kind)
@@ -68,6 +70,8 @@ void Transformer::add_layer(Decoder& decoder, const FeedForwards& parts, std::ui
   }
   Residual feeding = feed_forward(parts, tensors, layer);
   if (is_parallel) {
+    base::check(!mixing.beside && !feeding.beside,
+                "a layer of parallel parts has room for two of them");
     mixing.beside = std::exchange(mixing.block, std::move(feeding.block));
     decoder.add(std::move(mixing));
   } else {
