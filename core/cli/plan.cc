@@ -15,6 +15,7 @@
 #include "core/cli/embed.h"
 #include "core/cli/files.h"
 #include "core/cli/generation.h"
+#include "core/cli/inspection.h"
 #include "core/cli/json.h"
 #include "core/cli/output.h"
 #include "core/cli/plan_repository.h"
@@ -455,6 +456,13 @@ int run_plan(const PlanOptions& given) {
     plan_use();
   }
   warn_of_key_options(options.common, run.plan);
+  const std::uint64_t missing = missing_bytes(planner.header());
+  if (missing != 0 && header_bytes_read() == 0 && !options.common.quiet) {
+    warn(
+        fmt::format("{} was cut off: its last {} are missing, and no run will take it; copy or "
+                    "download it again",
+                    options.common.model.string(), format_bytes(missing)));
+  }
   if (!run.plan.budget.note.empty() && !options.common.quiet) warn(run.plan.budget.note);
   const std::string long_context = context_warning(options.common, planner.header());
   if (!long_context.empty() && !options.common.quiet) warn(long_context);
