@@ -187,6 +187,20 @@ TEST_CASE("experts have the right bytes with every budget, fault and order") {
   CHECK(failed > 20);
 }
 
+// Whether each request from `first` on is for a segment that every step reads, or for an expert
+// that the consumer needed.
+bool reads_what_is_needed(const Mixture& mixture, const Consumer& consumer, std::size_t first) {
+  const std::span<const ExpertGroup> groups = mixture.groups;
+  const auto is_needed = [&](const ReadRequest& request) {
+    return std::ranges::any_of(mixture.segments, [&](const Segment& segment) {
+      const auto turn = static_cast<std::size_t>(&segment - mixture.segments.data());
+      return request.offset == round_down(segment.offset, page_bytes) &&
+             (find_group(groups, turn) == groups.end() || consumer.needed.contains(turn));
+    });
+  };
+  return std::ranges::all_of(std::span(mixture.disk.requests).subspan(first), is_needed);
+}
+
 TEST_CASE("a step of one token reads no expert that it does not need") {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     INFO("seed " << seed);
@@ -204,18 +218,74 @@ TEST_CASE("a step of one token reads no expert that it does not need") {
     Consumer consumer(mixture, tape);
     const std::size_t before = mixture.disk.requests.size();
     for (int step = 0; step < 20; ++step) consumer.step(1, random);
-    for (std::size_t i = before; i < mixture.disk.requests.size(); ++i) {
-      const ReadRequest& request = mixture.disk.requests[i];
-      const bool is_needed = std::ranges::any_of(mixture.segments, [&](const Segment& segment) {
-        const auto turn = static_cast<std::size_t>(&segment - mixture.segments.data());
-        const std::uint64_t begin = round_down(segment.offset, page_bytes);
-        const bool is_expert =
-            find_group(mixture.groups, turn) != std::span<const ExpertGroup>(mixture.groups).end();
-        return request.offset == begin && (!is_expert || consumer.needed.contains(turn));
-      });
-      REQUIRE(is_needed);
-    }
+    REQUIRE(reads_what_is_needed(mixture, consumer, before));
     CHECK(tape.statistics().streaming.dropped == 0);
+  }
+}
+
+TEST_CASE("experts of steps before anything was streamed are forgotten") {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    INFO("seed " << seed);
+    std::mt19937_64 random(seed);
+    Mixture mixture(random);
+    for (ExpertGroup& group : mixture.groups) group.used = 1 + (group.experts - 1) / 3;
+    TapeOptions options;
+    options.pinned_bytes_max = 2 * mixture.bytes() + (1 << 20);
+    options.held_max = 1;
+    options.slots = 40;
+    StreamedTape tape(mixture.segments, std::make_unique<FakeReader>(mixture.disk, seed), options,
+                      {}, mixture.groups);
+    tape.load();
+    REQUIRE(tape.plan().streamed_segments == 0);
+    Consumer consumer(mixture, tape);
+    consumer.step(1, random);
+    tape.limit_pinned_bytes(0);
+    consumer.needed.clear();
+    const std::size_t before = mixture.disk.requests.size();
+    consumer.step(1, random);
+    REQUIRE(mixture.disk.requests.size() > before);
+    REQUIRE(reads_what_is_needed(mixture, consumer, before));
+  }
+}
+
+TEST_CASE("experts are read from the moment that they are known") {
+  std::mt19937_64 random(6);
+  FakeDisk disk;
+  std::vector<Segment> segments;
+  for (std::uint64_t i = 0; i < 54; ++i) segments.push_back({0, i * page_bytes, page_bytes});
+  disk.files.push_back(random_bytes(54 * page_bytes, 5));
+  // Two layers, each a segment that every step reads, 13 experts of 2 segments each.
+  const std::vector<ExpertGroup> groups = {{1, 13, 2, 3}, {28, 13, 2, 3}};
+  TapeOptions options;
+  options.held_max = 1;
+  options.slots = 8;
+  StreamedTape tape(segments, std::make_unique<FakeReader>(disk, 1), options, {}, groups);
+  tape.load();
+  const auto read = [&](std::size_t turn) {
+    tape.acquire(turn);
+    tape.release(turn);
+  };
+  for (int step = 0; step < 5; ++step) {
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      read(groups[g].first_turn - 1);
+      const std::vector<ExpertUse> uses = random_uses(13, 3, 1, random);
+      const std::size_t before = disk.requests.size();
+      tape.expect_experts(g, uses, 1);
+      std::vector<std::size_t> needed;
+      for (const ExpertUse& use : uses) {
+        const std::size_t first = groups[g].first_turn_of(use.expert);
+        needed.insert(needed.end(), {first, first + 1});
+      }
+      std::vector<std::size_t> asked_for;
+      for (std::size_t i = before; i < disk.requests.size(); ++i) {
+        asked_for.push_back(disk.requests[i].offset / page_bytes);
+      }
+      // And after them what the step, or the next one, begins with.
+      needed.push_back(groups[1 - g].first_turn - 1);
+      CHECK(asked_for == needed);
+      needed.pop_back();
+      for (const std::size_t turn : needed) read(turn);
+    }
   }
 }
 
