@@ -191,7 +191,9 @@ void oracle(const CacheConfig& config, const std::vector<std::uint32_t>& tokens,
 TEST_CASE("attention over pages is that of the definition, with windows and sinks") {
   Rng rng(71);
   for (const ElementType type : all_types) {
-    for (const Window window : {Window{0, 0}, {10, 0}, {50, 4}, {70, 40}, {33, 32}}) {
+    // 40 and 13 are also windows that layers have of their own.
+    for (const Window window :
+         {Window{0, 0}, {10, 0}, {50, 4}, {70, 40}, {33, 32}, {40, 4}, {13, 6}}) {
       const std::uint32_t positions = window.positions == 0 ? 200 : kvcache::unlimited;
       CacheConfig config = config_of(type, positions, window);
       KvCache cache(config, table());
@@ -468,6 +470,82 @@ TEST_CASE("layers with a short window allocate a short cache") {
   CHECK(groups[1].layers == std::vector<std::size_t>{1, 3});  // a window beyond the context is none
   CHECK(groups[1].pages == 128);
   CHECK(groups[0].pages == 16 + 2 + 2);  // and 70 tokens of a step
+  // As long as a sequence, or longer by one.
+  config.layers = {{1, 8, 8, 4096}, {1, 8, 8, 4095}};
+  const auto ends = kvcache::layer_groups(config);
+  REQUIRE(ends.size() == 2);
+  CHECK(ends[0].window == Window{});
+  CHECK(ends[1].window == Window{4095});
+}
+
+TEST_CASE("sequences together have the room that was asked for, and full windows") {
+  CacheConfig config = config_of(ElementType::f16, 200);
+  config.layers = {{1, 8, 8, 0}, {1, 8, 8, 33}};
+  const auto pages = [&](std::uint64_t total) {
+    config.total_positions = total;
+    const auto groups = kvcache::layer_groups(config);
+    CHECK(groups.at(1).pages == 3 * 3 + 2);
+    return groups[0].pages;
+  };
+  CHECK(pages(0) == 3 * 7);
+  CHECK(pages(200) == 7);
+  CHECK(pages(225) == 8);
+  CHECK(pages(3 * 224) == 3 * 7);
+  CHECK(pages(std::uint64_t{1} << 40) == 3 * 7);
+  CHECK_THROWS_AS(pages(199), std::invalid_argument);
+}
+
+TEST_CASE("pages and slots have numbers of 32 bits, of which one stands for none") {
+  // 65535 * 65537 = 2^32 - 1.
+  CacheConfig config = {{LayerShape{1, 1, 1, 0}}, 65535 * kvcache::page_positions};
+  config.sequences = 65537;
+  CHECK_THROWS_AS(kvcache::layer_groups(config), std::invalid_argument);
+  config.positions = 2 * kvcache::page_positions;
+  config.sequences = 0x7FFFFFFF;
+  CHECK(kvcache::layer_groups(config)[0].pages == 0xFFFFFFFE);
+
+  config.layers = {{0, 0, 0, 0, 1}};
+  CHECK(kvcache::state_bytes(config) == std::size_t{0x100000000} * 64);  // in whole pages
+  config.sequences = 65537;
+  config.checkpoints = 65533;
+  CHECK_THROWS_AS(kvcache::state_bytes(config), std::invalid_argument);
+}
+
+// What the columns of a call see together, by the words of the contract.
+TEST_CASE("a call of attention sees as many positions and runs of them as a plan has room for") {
+  for (const Window window : {Window{0, 0}, {10, 0}, {50, 4}, {70, 40}, {33, 32}, {100, 33}}) {
+    for (const std::uint32_t step_columns : {1U, 7U, 70U}) {
+      CacheConfig config = config_of(ElementType::int8, 200, window);
+      config.step_columns = step_columns;
+      const KvCache cache(config, table());
+      std::size_t positions_max = 0, runs_max = 0;
+      for (std::size_t l = 0; l < config.layers.size(); ++l) {
+        if (config.layers[l].kv_heads == 0) continue;
+        for (std::uint32_t first = 0; first < config.positions; ++first) {
+          const std::uint32_t columns =
+              cache.columns_together(l, first, std::min(step_columns, config.positions - first));
+          std::size_t positions = 0, runs = 0;
+          bool was_seen = false;
+          for (std::uint32_t p = 0; p < first + columns; ++p) {
+            bool is_seen = false;
+            for (std::uint32_t t = std::max(first, p); t < first + columns; ++t) {
+              is_seen = is_seen || is_visible(config.layers[l], window, t, p);
+            }
+            positions += is_seen ? 1 : 0;
+            runs += is_seen && (!was_seen || p % kvcache::page_positions == 0) ? 1 : 0;
+            was_seen = is_seen;
+          }
+          positions_max = std::max(positions_max, positions);
+          runs_max = std::max(runs_max, runs);
+        }
+      }
+      INFO("window " << window.positions << " with " << window.sinks << " sinks, " << step_columns
+                     << " columns");
+      CHECK(kvcache::visible_positions_max(config) == positions_max);
+      CHECK(kvcache::runs_max(config) >= runs_max);
+      CHECK(kvcache::runs_max(config) <= runs_max + 3);
+    }
+  }
 }
 
 TEST_CASE("caches that make no sense are refused") {
