@@ -7,6 +7,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <sys/stat.h>
 #include <system_error>
 #include <vector>
 
@@ -82,11 +83,26 @@ TEST_CASE("the writer leaves no file when it fails") {
   const Writer writer = small_model();
   const auto is_empty = [&] { return std::filesystem::is_empty(folder.path()); };
   const Bytes data(1000);
-  CHECK_THROWS_AS(writer.write(path, [&](std::size_t, const Writer::Sink& sink) { sink(data); }),
-                  std::logic_error);
-  CHECK(is_empty());
-  CHECK_THROWS_AS(writer.write(path, [](std::size_t, const Writer::Sink&) {}), std::logic_error);
-  CHECK(is_empty());
+  const std::span<const std::byte> all(data);
+  const auto wrong_size = [&](const Writer::Source& source) -> std::string {
+    try {
+      writer.write(path, source);
+    } catch (const std::logic_error& error) {
+      CHECK(is_empty());
+      return error.what();
+    }
+    return "written";
+  };
+  CHECK(wrong_size([&](std::size_t, const Writer::Sink& sink) { sink(all); }) ==
+        "tensor 0: 1000 bytes given, 432 expected");
+  CHECK(wrong_size([&](std::size_t, const Writer::Sink& sink) { sink(all.first(432)); }) ==
+        "tensor 1: 432 bytes given, 28 expected");
+  CHECK(wrong_size([&](std::size_t index, const Writer::Sink& sink) {
+          sink(all.first(index == 0 ? 432 : 20));
+          if (index == 1) sink(all.first(9));
+        }) == "tensor 1: 29 bytes given, 28 expected");
+  CHECK(wrong_size([](std::size_t, const Writer::Sink&) {}) ==
+        "tensor 0: 0 bytes given, 432 expected");
   CHECK_THROWS_AS(writer.write(path, [](std::size_t, const Writer::Sink&) { throw 42; }), int);
   CHECK(is_empty());
   CHECK_THROWS_AS(writer.write(folder.path() / "absent" / "x.gguf", {}), std::system_error);
@@ -116,6 +132,14 @@ TEST_CASE("the writer refuses what has no layout") {
   CHECK_THROWS_AS(writer.add_tensor("x", odd, 2), std::invalid_argument);
   CHECK_THROWS_AS(writer.add_tensor("x", odd, 4), std::invalid_argument);
   CHECK_THROWS_AS(writer.add_tensor("x", {}, 0), std::invalid_argument);
+  const std::array<std::uint64_t, 5> five = {1, 1, 1, 1, 1};
+  CHECK_THROWS_AS(writer.add_tensor("x", five, 0), std::invalid_argument);
+  CHECK_NOTHROW(writer.add_tensor("x", std::span(five).first(4), 0));
+  // The rows alone are 0 in 64 bits.
+  constexpr std::uint64_t many = std::uint64_t{1} << 32;
+  for (const auto& dims : {std::array<std::uint64_t, 3>{1, many, many}, {many, many, 1}}) {
+    CHECK_THROWS_AS(writer.add_tensor("x", dims, 0), std::invalid_argument);
+  }
 }
 
 TEST_CASE("a split model opens as one") {
@@ -141,7 +165,13 @@ TEST_CASE("shards that do not belong together are errors") {
   };
   SECTION("a later shard names the first") {
     write_shards(folder.path(), 3, unchanged);
-    CHECK(contains(error_of(folder.path() / "m-00002-of-00003.gguf"), "m-00001-of-00003.gguf"));
+    const auto second = folder.path() / "m-00002-of-00003.gguf", other = folder.path() / "m.gguf";
+    CHECK(error_of(second) == second.string() + ": this is shard 2 of 3; give the first one, " +
+                                  (folder.path() / "m-00001-of-00003.gguf").string());
+    std::filesystem::rename(second, other);
+    CHECK(error_of(other) == other.string() +
+                                 ": this is shard 2 of 3; give the first one, whose "
+                                 "name ends in -00001-of-00003.gguf");
   }
   SECTION("a shard is missing") {
     const auto first = write_shards(folder.path(), 3, unchanged);
@@ -170,17 +200,24 @@ TEST_CASE("shards that do not belong together are errors") {
     const auto first = write_shards(folder.path(), 2, [](auto i, ShardKeys& keys, auto&) {
       if (i == 0) keys.number = 2;
     });
-    CHECK(contains(error_of(first), "split.no"));
+    CHECK(error_of(first).ends_with("'split.no': is 2, expected less than split.count, 2"));
   }
   SECTION("a count of zero") {
     const auto first =
         write_shards(folder.path(), 1, [](auto, ShardKeys& keys, auto&) { keys.count = 0; });
-    CHECK(contains(error_of(first), "split.count"));
+    CHECK(error_of(first).ends_with("'split.count': is 0, expected 1 to 65535"));
+  }
+  SECTION("a count that no file has") {
+    Writer writer;
+    writer.add("split.count", std::uint32_t{65536});
+    write_bytes(folder.path() / "m.gguf", whole_file(writer));
+    CHECK(error_of(folder.path() / "m.gguf").ends_with("is 65536, expected 1 to 65535"));
   }
   SECTION("a wrong number of tensors") {
     const auto first =
         write_shards(folder.path(), 2, [](auto, ShardKeys& keys, auto&) { keys.tensors = 3; });
-    CHECK(contains(error_of(first), "split.tensors.count"));
+    CHECK(
+        error_of(first).ends_with("'split.tensors.count': is 3, but the 2 shards have 2 tensors"));
   }
   SECTION("the same tensor in two shards") {
     const auto first = write_shards(
@@ -225,6 +262,9 @@ TEST_CASE("a file that cannot be read is an I/O error that names it") {
       CHECK(contains(error.what(), path.string()));
     }
   }
+  const auto pipe = folder.path() / "pipe.gguf";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK_THROWS_WITH(Model::open(pipe), pipe.string() + ": cannot be read: Invalid argument");
   const auto empty = folder.path() / "empty.gguf";
   write_bytes(empty, {});
   CHECK(streaming::MappedFile(empty).bytes().empty());
@@ -294,7 +334,8 @@ TEST_CASE("a text as long as a large file is not read into memory") {
   std::ranges::copy(std::as_bytes(std::span(&claimed, 1)), at);
   write_bytes(path, header);
   std::filesystem::resize_file(path, std::uint64_t{1} << 40);  // a hole
-  CHECK_THROWS_AS(Model::open(path), ModelError);
+  const std::string message = lookup_error([&] { Model::open(path); });
+  CHECK(contains(message, "the header reaches to byte 314572850, expected at most 268435456"));
 }
 
 TEST_CASE("a moved mapping keeps its bytes") {

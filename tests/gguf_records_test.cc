@@ -186,6 +186,132 @@ TEST_CASE("arrays of arrays are refused at any depth") {
   }
 }
 
+TEST_CASE("a message says at which byte what was found, and what was expected") {
+  struct Case {
+    Bytes bytes;
+    std::string message;  // behind "memory.gguf: "
+  };
+  const auto entry = [](std::string_view key, ValueType type) {
+    return RawFile(0, 1).string(key).type(type);
+  };
+  const auto array = [&](ValueType type, std::uint64_t count) {
+    return entry("a", ValueType::array).type(type).put(count);
+  };
+  const auto tensor = [](const std::vector<std::uint64_t>& dims, std::uint32_t type,
+                         std::uint64_t offset) {
+    return RawFile(1, 0).tensor("x", dims, type, offset).data(64);
+  };
+  const auto with_version = [](std::uint32_t version) {
+    Bytes bytes = RawFile(0, 0).bytes();
+    std::memcpy(bytes.data() + 4, &version, sizeof version);
+    return bytes;
+  };
+  Bytes other_magic = RawFile(0, 0).bytes();
+  other_magic[3] = std::byte{'X'};
+  const std::string cut = "; the file is cut short or damaged";
+  const Case cases[] = {
+      {other_magic, "byte 0: found 'GGUX', expected 'GGUF': this is not a GGUF file"},
+      {with_version(0), "byte 4: found GGUF version 0, expected 2 or 3"},
+      {with_version(1), "byte 4: found GGUF version 1, expected 2 or 3"},
+      {with_version(4), "byte 4: found GGUF version 4, expected 2 or 3"},
+      {with_version(0x03000000),
+       "byte 4: the file is big-endian; convert it to a little-endian GGUF file"},
+      {RawFile(one << 32, 0).bytes(),
+       "byte 8: the number of tensors is 4294967296, more than any file holds"},
+      {RawFile(0, one << 32).bytes(),
+       "byte 16: the number of metadata entries is 4294967296, more than any file holds"},
+      {RawFile(0, 2).data(24).bytes(),  // 32 bytes are left, an entry has 14
+       "byte 24: metadata entry 0: the key has 0 bytes, expected 1 to 65535"},
+      {RawFile(0, 3).data(24).bytes(),
+       "byte 24: 3 metadata entries cannot fit into the 32 bytes that are left" + cut},
+      {RawFile(0, 1).string(std::string(65536, 'k')).data(64).bytes(),
+       "byte 24: metadata entry 0: the key has 65536 bytes, expected 1 to 65535"},
+      {RawFile(0, 1).string("a").put(13U).put(one).bytes(),
+       "byte 33: key 'a': the value type is 13, expected 0 to 12"},
+      {entry("a", ValueType::array).put(13U).put(one).bytes(),
+       "byte 37: key 'a': the element type is 13, expected 0 to 12"},
+      {entry("a", ValueType::array).type(ValueType::array).put(one).bytes(),
+       "byte 37: key 'a': found an array of arrays, which is not used"},
+      {entry("a", ValueType::boolean).put(std::uint8_t{2}).bytes(),
+       "byte 37: key 'a': found the bool 2, expected 0 or 1"},
+      {array(ValueType::boolean, 3).text(std::string("\1\0\3", 3)).bytes(),
+       "byte 51: key 'a': found the bool 3, expected 0 or 1"},
+      {array(ValueType::u32, 3).text("01234567890").bytes(),
+       "byte 49: key 'a': 3 u32 cannot fit into the 11 bytes that are left" + cut},
+      {array(ValueType::string, 2).text("012345678901234").bytes(),
+       "byte 49: key 'a': 2 strings cannot fit into the 15 bytes that are left" + cut},
+      {array(ValueType::string, 2).string("abc").string("abcde").put('x').bytes(), ""},
+      {array(ValueType::string, 2).string("abc").put(std::uint64_t{5}).text("abcd").bytes(),
+       "byte 68: key 'a': a string of the array of 5 bytes runs past the end of the file (4 bytes "
+       "are left)" +
+           cut},
+      {entry("a", ValueType::string).put(std::uint64_t{5}).text("abcd").bytes(),
+       "byte 45: key 'a': the string of 5 bytes runs past the end of the file (4 bytes are left)" +
+           cut},
+      {entry("general.alignment", ValueType::u64).put(std::uint64_t{32}).bytes(),
+       "key 'general.alignment': found u64 (at byte 53), expected u32"},
+      {entry("general.alignment", ValueType::u32).put(48U).bytes(),
+       "key 'general.alignment': is 48 (at byte 53), expected a power of two of at least 8"},
+      {RawFile(2, 0).data(25).bytes(),
+       "byte 24: 2 tensors cannot fit into the 33 bytes that are left" + cut},
+      {RawFile(1, 0).tensor(std::string(64, 'x'), {8}, 0, 0).data(64).bytes(),
+       "byte 24: tensor 0: the name has 64 bytes, expected 1 to 63"},
+      {tensor({1, 1, 1, 1, 1}, 0, 0).bytes(),
+       "byte 33: tensor 'x': found 5 dimensions, expected 1 to 4"},
+      {tensor({8, 0}, 0, 0).bytes(), "byte 45: tensor 'x': dimension 1 is 0"},
+      {tensor({2, one << 62}, 0, 0).bytes(),
+       "byte 45: tensor 'x': dimension 1 is 4611686018427387904: more than 2^63 elements"},
+      {tensor({33}, 2, 0).bytes(),
+       "byte 45: tensor 'x': a row has 33 elements, expected a multiple of 32 for Q4_0"},
+      {tensor({32}, 4, 0).bytes(),
+       "byte 45: tensor 'x': found type 4, which was removed from GGUF; convert the model again"},
+      {tensor({one << 61}, 0, 0).bytes(),
+       "byte 45: tensor 'x': 2305843009213693952 as F32 is larger than any model"},
+      {tensor({data_bytes_max / 4 + 1}, 0, 0).bytes(),
+       "byte 45: tensor 'x': 4398046511105 as F32 is larger than any model"},
+      {tensor({8}, 0, 33).bytes(),
+       "byte 49: tensor 'x': the data is at offset 33, expected a multiple of the alignment 32 "
+       "inside the file"},
+      {tensor({8}, 0, data_bytes_max + 32).bytes(),
+       "byte 49: tensor 'x': the data is at offset 17592186044448, expected a multiple of the "
+       "alignment 32 inside the file"},
+      {RawFile(2, 0).tensor("x", {8}, 0, 0).tensor("x", {8}, 0, 32).data(64).bytes(),
+       "byte 57: tensor 'x': the name occurs again, expected each name once"},
+      {RawFile(1, 0).tensor("x", {8}, 0, 0).data(31).bytes(),
+       "tensor 'x': its data ends at byte 96, but the file has 95 bytes" + cut + ", get it again"},
+      {RawFile(2, 0).tensor("y", {8}, 0, 32).tensor("x", {9}, 0, 0).data(64).bytes(),
+       "tensor 'y' starts at byte 128, inside tensor 'x' (bytes 96 to 132); expected tensors that "
+       "do not overlap"},
+  };
+  for (const Case& each : cases) {
+    std::string found;
+    try {
+      parse_header(each.bytes, "memory.gguf");
+    } catch (const ModelError& error) {
+      found = error.what();
+    }
+    CHECK(found == (each.message.empty() ? "" : "memory.gguf: " + each.message));
+  }
+}
+
+TEST_CASE("what is as large as it may be is taken") {
+  const auto entry = [](const std::string& key, ValueType type) {
+    return RawFile(0, 1).string(key).type(type);
+  };
+  check_taken(entry(std::string(65535, 'k'), ValueType::u8).put(std::uint8_t{1}));
+  check_taken(entry("a", ValueType::array).type(ValueType::u32).put(one * 2).put(one));
+  check_taken(entry("a", ValueType::array).type(ValueType::string).put(one * 2).put(0L).put(0L));
+  check_taken(entry("general.alignment", ValueType::u32).put(8U));
+  check_taken(RawFile(1, 0).tensor(std::string(63, 'x'), {1, 1, 1, 1}, 0, 0).data(4));
+  for (const RawFile& file : {RawFile(1, 0).tensor("x", {data_bytes_max / 4}, 0, 0),
+                              RawFile(1, 0).tensor("x", {8}, 0, data_bytes_max)}) {
+    CHECK_NOTHROW(parse_header(file.bytes(), "memory.gguf", {.header_only = true}));
+  }
+  Bytes second = RawFile(0, 0).bytes();
+  second[4] = std::byte{2};
+  CHECK(parse_header(second, "memory.gguf").version == 2);
+}
+
 TEST_CASE("names that come twice are refused, wherever they stand") {
   RawFile keys(0, 3);
   for (const char* key : {"general.name", "a", "general.name"}) {

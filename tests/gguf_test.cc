@@ -6,6 +6,7 @@
 
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <fmt/format.h>
 #include <fstream>
@@ -225,27 +226,85 @@ TEST_CASE("a value of another type is an error that says what was found and expe
   check(lookup_error([&] { metadata.find_floats("a.u64s"); }),
         {"found array of 3 u64", "expected array of f32"});
   check(lookup_error([&] { metadata.find_floats("a.f32"); }), {"found f32"});
+  check(lookup_error([&] { metadata.find_f32("a.floats"); }), {"found array of 2 f32"});
+  check(lookup_error([&] { metadata.find_integers("a.u32"); }),
+        {"found u32", "expected array of integers"});
+  check(lookup_error([&] { metadata.find_string("a.strings"); }), {"found array of 3 string"});
+  CHECK(lookup_error([&] {
+          metadata.find_strings("general.architecture");
+        }).ends_with("expected array of string"));
   check(lookup_error([&] { metadata.find_integers("a.floats"); }),
         {"found array of 2 f32", "expected array of integers"});
   check(lookup_error([&] { metadata.find_uint("a.i8"); }), {"-100"});
   check(lookup_error([&] { metadata.find_int("a.u64"); }), {"9223372036854775808"});
   check(lookup_error([&] { metadata.find_u32("a.u64"); }), {"4294967295"});
-  check(lookup_error([&] { metadata.require_uint("a.absent"); }), {"'a.absent': is missing"});
-  check(lookup_error([&] { metadata.require_strings("a.absent"); }), {"is missing"});
-  check(lookup_error([&] { metadata.require("a.absent"); }), {"is missing"});
+  const auto missing = [&](const auto& require) {
+    const std::string message = lookup_error(require);
+    const std::string begin = "memory.gguf: key 'a.absent': is missing, expected ";
+    REQUIRE(message.starts_with(begin));
+    return message.substr(begin.size());
+  };
+  CHECK(missing([&] { metadata.require("a.absent"); }) == "a value");
+  CHECK(missing([&] { metadata.require_uint("a.absent"); }) == "an integer");
+  CHECK(missing([&] { metadata.require_int("a.absent"); }) == "an integer");
+  CHECK(missing([&] { metadata.require_u32("a.absent"); }) == "an integer");
+  CHECK(missing([&] { metadata.require_f32("a.absent"); }) == "f32");
+  CHECK(missing([&] { metadata.require_bool("a.absent"); }) == "bool");
+  CHECK(missing([&] { metadata.require_string("a.absent"); }) == "string");
+  CHECK(missing([&] { metadata.require_strings("a.absent"); }) == "array of string");
+  CHECK(missing([&] { metadata.require_integers("a.absent"); }) == "array of integers");
+  CHECK(missing([&] { metadata.require_floats("a.absent"); }) == "array of f32");
 }
 
 TEST_CASE("numbers that do not fit are errors") {
+  constexpr std::uint64_t int64_max = std::numeric_limits<std::int64_t>::max();
+  constexpr float f32_max = std::numeric_limits<float>::max();
   Writer writer;
-  writer.add("a.large", 1e300);
-  writer.add("a.infinite", std::numeric_limits<double>::infinity());
-  const std::vector<std::uint64_t> numbers = {1, std::numeric_limits<std::uint64_t>::max()};
-  writer.add_array("a.u64s", std::span<const std::uint64_t>(numbers));
+  writer.add("u32", std::uint64_t{0xFFFFFFFF});
+  writer.add("no.u32", std::uint64_t{0x100000000});
+  writer.add("i64", int64_max);
+  writer.add("no.i64", int64_max + 1);
+  writer.add("no.uint", std::int8_t{-1});
+  writer.add("f32", double{-f32_max});
+  writer.add("no.f32", std::nextafter(double{f32_max}, 1e300));
+  writer.add("infinite", std::numeric_limits<double>::infinity());
+  writer.add("not.a.number", std::numeric_limits<double>::quiet_NaN());
+  const std::vector<std::uint64_t> fits = {1, int64_max}, beyond = {1, 2, int64_max + 1};
+  writer.add_array("u64s", std::span<const std::uint64_t>(fits));
+  writer.add_array("no.u64s", std::span<const std::uint64_t>(beyond));
   const Bytes bytes = writer.header();
-  const Header header = parse_header(bytes, "memory.gguf");
-  CHECK_THROWS_AS(header.metadata.find_f32("a.large"), ModelError);
-  CHECK(header.metadata.find_f32("a.infinite") == std::numeric_limits<float>::infinity());
-  CHECK_THROWS_AS(header.metadata.find_integers("a.u64s"), ModelError);
+  const Metadata metadata = parse_header(bytes, "memory.gguf").metadata;
+  CHECK(metadata.find_u32("u32") == 0xFFFFFFFF);
+  CHECK(metadata.find_int("i64") == std::numeric_limits<std::int64_t>::max());
+  CHECK(metadata.find_uint("no.i64") == int64_max + 1);
+  CHECK(metadata.find_int("no.uint") == -1);
+  CHECK(metadata.find_f32("f32") == -f32_max);
+  CHECK(metadata.find_f32("infinite") == std::numeric_limits<float>::infinity());
+  CHECK(std::isnan(metadata.require_f32("not.a.number")));
+  CHECK(metadata.require_integers("u64s")[1] == std::numeric_limits<std::int64_t>::max());
+
+  const auto error = [&](const std::string& key, const auto& look_up) {
+    const std::string message = lookup_error([&] { look_up(key); });
+    INFO(message);
+    CHECK(message.starts_with("memory.gguf: key '" + key + "': "));
+    const std::string place =
+        fmt::format(" (at byte {})", metadata.require(key).offset() + (key == "no.u64s" ? 16 : 0));
+    const std::size_t at = message.find(place);
+    REQUIRE(at != std::string::npos);
+    return message.substr(key.size() + 21, at - key.size() - 21) +
+           message.substr(at + place.size());
+  };
+  CHECK(error("no.u32", [&](const auto& key) { metadata.find_u32(key); }) ==
+        "is 4294967296, expected at most 4294967295");
+  CHECK(error("no.i64", [&](const auto& key) { metadata.find_int(key); }) ==
+        "is 9223372036854775808, expected at most 9223372036854775807");
+  CHECK(error("no.uint", [&](const auto& key) { metadata.find_uint(key); }) ==
+        "is -1, expected no negative number");
+  CHECK(error("no.f32", [&](const auto& key) {
+          metadata.find_f32(key);
+        }).ends_with(", expected a number in the range of f32"));
+  CHECK(error("no.u64s", [&](const auto& key) { metadata.find_integers(key); }) ==
+        "element 2 is above 9223372036854775807");
 }
 
 TEST_CASE("tensors lie where the writer put them") {

@@ -66,9 +66,10 @@ void Writer::add_tensor(std::string_view name, std::span<const std::uint64_t> di
     throw std::invalid_argument(fmt::format("tensor {}: no layout for {} x {}", text::quoted(name),
                                             fmt::join(dims, " x "), kernels::gguf_type_name(type)));
   }
-  std::uint64_t rows = 1;
-  for (const std::uint64_t dim : dims.subspan(1)) rows *= dim;
-  const auto bytes = gguf::tensor_bytes(*layout, dims[0], rows);
+  auto bytes = gguf::tensor_bytes(*layout, dims[0], 1);
+  for (const std::uint64_t dim : dims.subspan(1)) {
+    if (bytes) bytes = checked_multiply(*bytes, dim);
+  }
   if (!bytes) throw std::invalid_argument(fmt::format("tensor {}: too large", text::quoted(name)));
 
   append(infos_, std::uint64_t{name.size()});
