@@ -1,4 +1,5 @@
 // How a vocabulary is read from metadata: defaults, warnings, and what is refused.
+#include <cstdio>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -24,6 +25,9 @@ class Builder {
   }
   Builder& u32(const std::string& key, std::uint32_t value) {
     return add(key, ValueType::u32, ValueType::u32, 1, bytes_of(value));
+  }
+  Builder& i32(const std::string& key, std::int32_t value) {
+    return add(key, ValueType::i32, ValueType::i32, 1, bytes_of(value));
   }
   Builder& boolean(const std::string& key, bool value) {
     return add(key, ValueType::boolean, ValueType::boolean, 1, std::string(1, value ? 1 : 0));
@@ -89,7 +93,17 @@ TEST_CASE("the texts of RWKV's vocabulary have escapes") {
   const auto tokenizer = file.tokenizer();
   const std::string pieces[] = {"a", "\n", std::string(1, '\0'), "\xFE\t", "\\", "'b"};
   for (int i = 0; i < 6; ++i) CHECK(std::string(tokenizer->piece(i, true)) == pieces[i]);
-  for (const char* text : {"\\", "\\x", "\\x1", "\\x1g"}) {
+  for (int byte = 0; byte < 256; ++byte) {
+    for (const char* form : {"\\x%02x", "\\x%02X"}) {
+      char text[8];
+      std::snprintf(text, sizeof text, form, byte);
+      Builder one;
+      one.text("model", "rwkv").texts("tokens", {text});
+      CHECK(std::string(one.tokenizer()->piece(0, true)) == std::string(1, char(byte)));
+    }
+  }
+  for (const char* text : {"\\", "\\x", "\\x1", "\\x1g", "\\x1G", "\\x1`", "\\x1@", "\\x1/",
+                           "\\x1:", "\\xg1", "a\\"}) {
     Builder wrong;
     wrong.text("model", "rwkv").texts("tokens", {"a", text});
     CHECK(refusal(wrong).find("'tokenizer.ggml.tokens': element 1 is") != std::string::npos);
@@ -264,10 +278,67 @@ TEST_CASE("metadata that makes no vocabulary is refused by key") {
   Builder no_tokens;
   no_tokens.text("model", "gpt2").texts("tokens", {}).texts("merges", {});
   CHECK(contains(refusal(no_tokens), "tokenizer.ggml.tokens"));
-  Builder bad_type;
-  begin_bpe(bad_type);
-  bad_type.array<std::int32_t>("token_type", ValueType::i32, std::vector<std::int32_t>(13, 7));
-  CHECK(contains(refusal(bad_type), "tokenizer.ggml.token_type"));
+  const auto with_type = [](std::int32_t type) {
+    Builder file;
+    begin_bpe(file);
+    std::vector<std::int32_t> types(13, 1);
+    types[4] = type;
+    return refusal(file.array("token_type", ValueType::i32, types).u32("eos_token_id", 3));
+  };
+  for (const std::int32_t type : {0, 1, 5}) CHECK(with_type(type) == "accepted");
+  CHECK(contains(with_type(6), "token 4 is of type byte and reads 'e'"));
+  CHECK(contains(with_type(7), "token_type': element 4 is 7; expected 0 to 6"));
+  CHECK(contains(with_type(-1), "token_type': element 4 is -1; expected 0 to 6"));
+}
+
+Builder begin_unigram() {
+  Builder file;
+  file.text("model", "t5").texts("tokens", {"<pad>", "</s>", "<unk>", "\u2581", "\u2581a"});
+  return std::move(file.array<float>("scores", ValueType::f32, {0, 0, 0, -2, -1}));
+}
+
+TEST_CASE("unigram: defaults, and a map of characters that is one of bytes") {
+  using Tokens = std::vector<tokenizer::Token>;
+  const auto tokenizer = begin_unigram().tokenizer();
+  CHECK(tokenizer->eos() == 1);
+  CHECK_FALSE(tokenizer->bos().has_value());
+  CHECK(tokenizer->encode(" a  a", {.add_end = true}) == Tokens{4, 3, 4, 1});
+  CHECK(tokenizer->encode("a b", {}) == Tokens{2, 3, 2});
+  const auto merges = begin_unigram().boolean("remove_extra_whitespaces", true).tokenizer();
+  CHECK(merges->encode("a  a ", {.add_end = true}) == Tokens{4, 4, 1});
+  const auto has_prefix = begin_unigram().boolean("add_space_prefix", true).tokenizer();
+  CHECK(has_prefix->encode("a", {}) == Tokens{4});
+
+  const auto with_map = [](std::int32_t value) {
+    Builder file = begin_unigram();
+    const std::vector<std::int32_t> map = {4, 0, 0, 0, 0, 0, 0, 0, 'x', value, 0};
+    return refusal(file.array("precompiled_charsmap", ValueType::i32, map));
+  };
+  for (const std::int32_t value : {-128, 255}) CHECK(with_map(value) == "accepted");
+  for (const std::int32_t value : {-129, 256}) {
+    CHECK(contains(with_map(value), "precompiled_charsmap': element 9 is " + std::to_string(value) +
+                                        "; expected a byte"));
+  }
+}
+
+TEST_CASE("the id of a token is one of the vocabulary's, or means none") {
+  const auto open = [](std::int32_t id) {
+    Builder file;
+    begin_bpe(file);
+    return file.text("pre", "gpt-2").i32("eos_token_id", id).tokenizer();
+  };
+  CHECK(open(0)->eos() == 0);
+  CHECK(open(12)->eos() == 12);
+  CHECK(open(12)->warnings().empty());
+  CHECK_FALSE(open(-1)->eos().has_value());
+  CHECK(open(-1)->warnings().empty());
+  for (const std::int32_t id : {13, -2}) {
+    CHECK_FALSE(open(id)->eos().has_value());
+    REQUIRE(open(id)->warnings().size() == 1);
+    CHECK(open(id)->warnings()[0] == "tokenizer.ggml.eos_token_id is " + std::to_string(id) +
+                                         ", but the vocabulary has 13 tokens: the model is run "
+                                         "without this token");
+  }
 }
 
 }  // namespace

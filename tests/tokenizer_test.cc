@@ -608,9 +608,25 @@ TEST_CASE("vocabularies that make no sense are refused by name") {
   bad = good;
   bad.types.pop_back();
   refused(bad, "token_type");
-  bad = good;
-  bad.bos = 1000;
-  refused(bad, "bos_token_id");
+  // The number of tokens is no id, nor is -1.
+  for (const Token id : {static_cast<Token>(good.tokens.size()), Token{-1}}) {
+    using Member = std::optional<Token> Vocabulary::*;
+    const std::pair<Member, std::string> ids[] = {
+        {&Vocabulary::bos, "bos"},         {&Vocabulary::eos, "eos"},
+        {&Vocabulary::eot, "eot"},         {&Vocabulary::eom, "eom"},
+        {&Vocabulary::unknown, "unknown"}, {&Vocabulary::fim_pad, "fim_pad"},
+        {&Vocabulary::fim_rep, "fim_rep"}, {&Vocabulary::fim_sep, "fim_sep"}};
+    for (const auto& [member, name] : ids) {
+      bad = good;
+      bad.*member = id;
+      refused(bad, name + "_token_id");
+    }
+    bad = good;
+    bad.more_ends = {2, id};
+    refused(bad, "eos_token_id");
+  }
+  bad.more_ends = {0, static_cast<Token>(good.tokens.size()) - 1};
+  CHECK_NOTHROW(make_tokenizer(bad));
   for (const char* merge : {"", " ", "a", "a ", " a", "a b c"}) {
     bad = byte_vocabulary("gpt-2");
     bad.merges = {"a b", merge};
@@ -1124,6 +1140,32 @@ TEST_CASE("a map of characters may have its parts far apart") {
   CHECK(map.find("").source_bytes == 0);
   CHECK(map.reach("abd") == 2);
   CHECK(map.reach("-") == 0);
+}
+
+TEST_CASE("scores that are added up are finite, and unknown words and characters have a token") {
+  const auto refusal = [](const Vocabulary& vocabulary) -> std::string {
+    try {
+      make_tokenizer(vocabulary);
+    } catch (const ModelError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (const float score : {infinity, -infinity}) {
+    Vocabulary compared = sentencepiece_vocabulary();
+    compared.scores[1] = score;
+    CHECK(refusal(compared).empty());
+    Vocabulary added = unigram_vocabulary({{"x", "y"}});
+    CHECK(refusal(added).empty());
+    added.scores[1] = score;
+    CHECK(refusal(added) == "test: key 'tokenizer.ggml.scores': element 1 is not finite");
+  }
+  for (Vocabulary vocabulary : {unigram_vocabulary({{"x", "y"}}), word_piece_vocabulary()}) {
+    vocabulary.unknown.reset();
+    CHECK(refusal(vocabulary)
+              .starts_with("test: key 'tokenizer.ggml.unknown_token_id': is missing, but "));
+  }
 }
 
 TEST_CASE("a malformed map of characters is refused") {
