@@ -169,13 +169,17 @@ TEST_CASE("experts have the right bytes with every budget, fault and order") {
       }
       REQUIRE(tape.pinned_bytes() <= tape.plan().pinned_bytes);
     }
-    std::uint64_t counted_hits = 0, counted_uses = 0;
+    ExpertStatistics counted;
     for (const ExpertStatistics& group : tape.statistics().experts) {
-      counted_hits += group.hits;
-      counted_uses += group.uses;
+      counted.tokens += group.tokens;
+      counted.hits += group.hits;
+      counted.uses += group.uses;
+      counted.missed_bytes += group.missed_bytes;
     }
-    CHECK(counted_hits == consumer.hits);
-    CHECK(counted_uses == consumer.hits + consumer.misses);
+    CHECK(counted.tokens == consumer.tokens_of_all_groups);
+    CHECK(counted.hits == consumer.hits);
+    CHECK(counted.uses == consumer.hits + consumer.misses);
+    CHECK(counted.missed_bytes == consumer.missed_bytes);
     if (mixture.disk.maps_files) {
       REQUIRE(mixture.disk.resident_bytes_max <= tape.plan().peak_bytes());
     }
@@ -286,6 +290,34 @@ TEST_CASE("experts are read from the moment that they are known") {
       needed.pop_back();
       for (const std::size_t turn : needed) read(turn);
     }
+  }
+}
+
+TEST_CASE("after a layer that needed three experts of four, all of the next are read ahead") {
+  for (const std::uint32_t used : {11U, 12U}) {
+    INFO(used << " of 16");
+    FakeDisk disk;
+    std::vector<Segment> segments;
+    for (std::uint64_t i = 0; i < 34; ++i) segments.push_back({0, i * page_bytes, page_bytes});
+    disk.files.push_back(random_bytes(34 * page_bytes, 5));
+    TapeOptions options;
+    options.held_max = 1;
+    options.slots = 8;
+    StreamedTape tape(segments, std::make_unique<FakeReader>(disk, 1), options, {},
+                      {{1, 16, 1, 2}, {18, 16, 1, 2}});
+    tape.load();
+    std::vector<ExpertUse> uses;
+    for (std::uint32_t expert = 0; expert < used; ++expert) uses.push_back({expert, 1});
+    tape.expect_experts(0, uses, used);
+    for (std::size_t turn = 0; turn <= used; ++turn) {
+      tape.acquire(turn);
+      tape.release(turn);
+    }
+    std::set<std::uint64_t> asked_for;
+    for (const ReadRequest& request : disk.requests) asked_for.insert(request.offset / page_bytes);
+    CHECK(asked_for.contains(17));  // between the layers
+    CHECK(asked_for.contains(18) == (used == 12));
+    CHECK_FALSE(asked_for.contains(used + 1));
   }
 }
 

@@ -93,23 +93,30 @@ class Consumer {
     for (; turn < mixture_.segments.size(); ++turn) read(turn);
   }
 
-  std::function<void()> on_turn;  // called before each segment, while none is held; may throw
-  std::uint64_t hits = 0, misses = 0;
-  std::set<std::size_t> needed;  // turns of experts
-  std::set<std::size_t> seen;    // turns whose bytes were right
+  std::function<void()> on_turn;       // called before each segment, while none is held; may throw
+  std::uint64_t hits = 0, misses = 0;  // uses of experts
+  std::uint64_t missed_bytes = 0;      // of experts that were not in memory
+  std::uint64_t tokens_of_all_groups = 0;  // a token counts once for each group
+  std::set<std::size_t> needed;            // turns of experts
+  std::set<std::size_t> seen;              // turns whose bytes were right
 
  private:
   void read_experts(std::size_t g, const std::vector<ExpertUse>& uses, std::uint32_t tokens) {
     const ExpertGroup& group = mixture_.groups[g];
     tape_.expect_experts(g, uses, tokens);
+    tokens_of_all_groups += tokens;
     std::vector<std::uint32_t> late;
     for (const ExpertUse& use : uses) {
       bool is_hit = true;
+      std::uint64_t bytes = 0;
       for (std::size_t i = 0; i < group.turns_each; ++i) {
-        is_hit = is_hit && tape_.is_in_memory(group.first_turn_of(use.expert) + i);
-        needed.insert(group.first_turn_of(use.expert) + i);
+        const std::size_t turn = group.first_turn_of(use.expert) + i;
+        is_hit = is_hit && tape_.is_in_memory(turn);
+        bytes += mixture_.segments[turn].bytes;
+        needed.insert(turn);
       }
       ++(is_hit ? hits : misses);
+      missed_bytes += is_hit ? 0 : bytes;
       if (is_hit) {
         read_expert(group, use.expert);
       } else {

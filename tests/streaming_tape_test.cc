@@ -424,6 +424,15 @@ TEST_CASE("configurations that cannot work are refused in clear words") {
   CHECK(refusal({{0, UINT64_MAX - 5, 10}}, {}).find("offset 184467") != std::string::npos);
   CHECK(refusal({{0, 5, UINT64_MAX}}, {}) != "accepted");
   CHECK(refusal({}, {}) == "accepted");
+  // The limits themselves.
+  const auto plan = [](const Segment& segment) {
+    return plan_tape({&segment, 1}, {0, 9, 8}, page_bytes, false).slot_bytes;
+  };
+  constexpr std::uint64_t largest = 1 << 30, farthest = INT64_MAX / 2;
+  CHECK(plan({0, 0, largest}) == largest);
+  CHECK_THROWS_AS(plan({0, 0, largest + 1}), std::invalid_argument);
+  CHECK(plan({0, farthest, 1}) == page_bytes);
+  CHECK_THROWS_AS(plan({0, farthest + 1, 1}), std::invalid_argument);
 }
 
 TEST_CASE("the limit of what is pinned changes at any moment of a step") {
