@@ -173,6 +173,50 @@ TEST_CASE("refaults and pressure cost a little at a time, until they stop") {
   CHECK(policy.limit_bytes() == Machine::pinned - 2 * MemoryPolicy::relief_bytes);
 }
 
+TEST_CASE("a sign counts above its limit, and no sooner") {
+  Machine machine;
+  MemoryPolicy& policy = machine.policy;
+  policy.look(MemorySigns{0, MemoryPolicy::pressure_percent_max}, machine.now);
+  policy.look(MemorySigns{MemoryPolicy::refaults_max, 0.0}, machine.now);
+  CHECK(policy.limit_bytes() == Machine::pinned);
+  policy.look(MemorySigns{MemoryPolicy::refaults_max, 10.1}, machine.now);
+  CHECK(policy.limit_bytes() == Machine::pinned - MemoryPolicy::relief_bytes);
+}
+
+TEST_CASE("a change is made from its least size on, at the end of its time") {
+  // Looks at most 7 ms apart find no speed.
+  MemoryPolicy policy(0, 100 * MiB);
+  MemoryPolicy::Clock::time_point now{seconds(1000)};
+  const auto limit_mib = [&](std::uint64_t usable_bytes, milliseconds pause = milliseconds(1)) {
+    policy.look(usable_bytes, now += pause);
+    return static_cast<double>(policy.limit_bytes()) / MiB;
+  };
+  CHECK(limit_mib(100 * MiB) == 100);
+  CHECK(limit_mib(99 * MiB) == 83);  // less the margin
+  CHECK(limit_mib(91 * MiB + 1) == 83);
+  CHECK(limit_mib(91 * MiB) == 75);
+  CHECK(limit_mib(46 * MiB) == 30);
+  CHECK(limit_mib(54 * MiB - 1) == 30);
+  CHECK(limit_mib(54 * MiB, MemoryPolicy::calm_min - milliseconds(2)) == 30);
+  CHECK(limit_mib(54 * MiB) == 38);
+  CHECK(limit_mib(100 * MiB, MemoryPolicy::piece_period - milliseconds(1)) == 38);
+  CHECK(limit_mib(90 * MiB) == 74);
+  CHECK(limit_mib(100 * MiB, MemoryPolicy::piece_period) == 100);
+
+  // All is given up, and all is pinned again, however little it is.
+  MemoryPolicy small(0, 20 * MiB);
+  small.look(19 * MiB, now);
+  CHECK(small.limit_bytes() == 3 * MiB);
+  small.look(16 * MiB, now);
+  CHECK(small.limit_bytes() == 0);
+  MemoryPolicy large(0, 132 * MiB);
+  large.look(16 * MiB, now);
+  for (const std::uint64_t mib : {64, 128, 132}) {
+    large.look(132 * MiB, now += 2 * MemoryPolicy::calm_min);
+    CHECK(large.limit_bytes() == mib * MiB);
+  }
+}
+
 TEST_CASE("refaults of pages that were evicted long ago are no sign") {
   constexpr std::uint64_t many = MemoryPolicy::refaults_max + 1;
   Machine machine;
@@ -202,6 +246,17 @@ TEST_CASE("it looks the sooner, the less is left") {
   policy.look(201 * MiB, now += milliseconds(1));
   CHECK(policy.next_look() <= milliseconds(5));
   CHECK(relaxed > milliseconds(50));
+  // As long as 10 GB/s take for what is left.
+  for (const auto& [spare_bytes, pause_ms] : {std::pair(0, 3),
+                                              {29'000'000, 3},
+                                              {40'000'000, 4},
+                                              {500'000'000, 50},
+                                              {1'000'000'000, 100},
+                                              {1'100'000'000, 100}}) {
+    MemoryPolicy fresh(100 * MiB, 100 * MiB);
+    fresh.look(200 * MiB + static_cast<std::uint64_t>(spare_bytes), now);
+    CHECK(fresh.next_look() == milliseconds(pause_ms));
+  }
 }
 
 namespace {
