@@ -15,7 +15,9 @@
 #include <unistd.h>
 #include <vector>
 
+#include "core/engine/model_key.h"
 #include "core/error.h"
+#include "core/gguf/gguf_writer.h"
 #include "tests/catch.h"
 #include "tests/sanitized.h"
 #include "tests/temporary_folder.h"
@@ -98,6 +100,64 @@ TEST_CASE("keys depend on everything they are derived from") {
                      0xd4, 0x30, 0xc8}};
   const std::string name = "python.org";
   CHECK(dns.derive(std::as_bytes(std::span(name))).text() == "886313e13b8a53729b900c9aee199e5d");
+}
+
+TEST_CASE("a model's key stands for its headers, its sizes and samples of its tensors") {
+  namespace gguf = sluice::gguf;
+  const TemporaryFolder folder;
+  fs::path path = folder / "model.gguf";
+  // As large as all samples together; one element more; and with gaps between the samples.
+  constexpr std::uint64_t elements[] = {8192, 8193, 40'001};
+  gguf::Writer writer;
+  writer.add("general.architecture", "llama");
+  for (const std::uint64_t count : elements) {
+    writer.add_tensor("x" + std::to_string(count), {&count, 1}, 0);
+  }
+  writer.write(path, [&](std::size_t index, const gguf::Writer::Sink& sink) {
+    sink(random_bytes(writer.tensor_bytes(index), static_cast<unsigned>(index)));
+  });
+  const auto key = [&] { return model_key(gguf::Model::open(path)); };
+  const PageKey before = key();
+  const auto change = [&](std::uint64_t offset) {
+    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekg(static_cast<std::streamoff>(offset));
+    const char byte = static_cast<char>(file.get() ^ 1);
+    file.seekp(static_cast<std::streamoff>(offset));
+    file.put(byte);
+  };
+  const auto is_noticed = [&](std::uint64_t offset) {
+    change(offset);
+    const bool is_other = !(key() == before);
+    change(offset);
+    return is_other;
+  };
+  const gguf::Model model = gguf::Model::open(path);
+  for (const gguf::TensorInfo& tensor : model.tensors()) {
+    INFO(tensor.name);
+    for (const std::uint64_t at : {std::uint64_t{0}, tensor.bytes / 3, tensor.bytes - 1}) {
+      const bool is_whole = tensor.bytes <= tensor_samples * tensor_sample_bytes;
+      if (is_whole || at != tensor.bytes / 3) CHECK(is_noticed(tensor.offset + at));
+    }
+  }
+  const gguf::TensorInfo& large = model.tensors()[2];
+  const std::uint64_t last = large.bytes - tensor_sample_bytes;
+  for (std::uint64_t i = 0; i < tensor_samples; ++i) {
+    INFO("sample " << i);
+    const std::uint64_t begin =
+        large.offset + (i + 1 == tensor_samples ? last : last / (tensor_samples - 1) * i);
+    CHECK(is_noticed(begin));
+    CHECK(is_noticed(begin + tensor_sample_bytes - 1));
+    if (i != 0) CHECK_FALSE(is_noticed(begin - 1));
+    if (i + 1 != tensor_samples) CHECK_FALSE(is_noticed(begin + tensor_sample_bytes));
+  }
+  CHECK(key() == before);
+  CHECK(is_noticed(24 + 8 + 20 + 4 + 8));  // the value of the first entry
+  const fs::path other = folder / "other.gguf";
+  fs::copy_file(path, other);
+  path = other;
+  CHECK(key() == before);
+  fs::resize_file(path, fs::file_size(path) + 1);
+  CHECK_FALSE(key() == before);
 }
 
 TEST_CASE("what was written is read back, in other parts") {
