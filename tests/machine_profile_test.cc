@@ -1,5 +1,7 @@
 #include "core/engine/machine_profile.h"
 
+#include <cmath>
+#include <cstdint>
 #include <fstream>
 #include <limits>
 #include <random>
@@ -211,6 +213,68 @@ TEST_CASE("memory is measured with no more than what a process may hold") {
     least = bytes;
   }
   CHECK(dram_buffer_bytes(machine) >= least);
+}
+
+TEST_CASE("memory is measured with four times the last cache, and a quarter of what is free") {
+  constexpr std::uint64_t MiB = 1024 * 1024;
+  const std::uint64_t divisor = measures_quickly() ? 16 : 1;
+  topology::Machine machine;
+  machine.own_bytes = 50 * MiB;
+  CHECK(dram_buffer_bytes(machine) == 1024 / divisor * MiB);
+  machine.caches.l2_bytes = 300 * MiB;
+  CHECK(dram_buffer_bytes(machine) == 1200 / divisor * MiB);
+  machine.caches.l3_bytes = 320 * MiB;
+  CHECK(dram_buffer_bytes(machine) == 1280 / divisor * MiB);
+  machine.caches.l3_bytes = 1024 * MiB;
+  CHECK(dram_buffer_bytes(machine) == 2048 / divisor * MiB);
+  CHECK(dram_buffer_bytes(machine, 90 * MiB) == 20 * MiB);
+  machine.memory_available_bytes = 104 * MiB;
+  CHECK(dram_buffer_bytes(machine) == 26 * MiB);
+  machine.memory_available_bytes = 104 * MiB - 1;
+  CHECK(dram_buffer_bytes(machine) == 25 * MiB);
+  CHECK(dram_buffer_bytes(machine, 50 * MiB + 14 * MiB) == 7 * MiB);
+  machine.memory_available_bytes = 3 * MiB;
+  CHECK(dram_buffer_bytes(machine) == MiB);
+}
+
+TEST_CASE("threads beyond a quota share its time") {
+  topology::Machine machine;
+  CHECK(share_of_time(machine, 8) == 1);
+  machine.quota = topology::CpuQuota{1.5, "a test"};
+  CHECK(share_of_time(machine, 1) == 1);
+  CHECK(share_of_time(machine, 2) == 0.75);
+  CHECK(share_of_time(machine, 6) == 0.25);
+}
+
+TEST_CASE("a bound is the slowest of its terms, and the disk is read as experts are") {
+  DecodeWork work{.hot_bytes = 1000, .streamed_bytes = 300, .macs = 50};
+  const MachineLimits limits = {
+      .dram_bytes_per_s = 1e4, .int8_macs_per_s = 1e3, .disk_bytes_per_s = 1e3, .disk_notes = {}};
+  const auto bound = [&](std::uint32_t parallel) {
+    const DecodeBound found = decode_bound(limits, work, parallel);
+    return std::string(found.name) + " " + std::to_string(std::lround(1000 * found.tokens_per_s));
+  };
+  // 0.1 s of memory, 0.3 s of the disk, 0.05 s of computing for each sequence.
+  CHECK(bound(1) == "disk 3333");
+  CHECK(bound(5) == "disk 16667");
+  CHECK(bound(7) == "compute 20000");
+  CHECK(bound(70) == "compute 20000");
+  work.streamed_bytes = 0;
+  CHECK(bound(1) == "dram 10000");
+
+  CHECK(work.expert_places() == 1);
+  CHECK(work.usual_hit_rate() == 1);
+  work = {.hot_bytes = 1000,
+          .streamed_bytes = 400,
+          .hot_expert_bytes = 800,
+          .streamed_expert_bytes = 200,
+          .expert_read_bytes = 64};
+  CHECK(work.expert_places() == 0.75);
+  CHECK(work.scattered_bytes() == 0);
+  work.streamed_expert_bytes = 201;  // more than half of what is streamed
+  CHECK(work.scattered_bytes() == 64);
+  CHECK(work.with_hit_rate(0.5).streamed_expert_bytes == 400);
+  CHECK(work.with_hit_rate(0.5).streamed_bytes == 599);
 }
 
 }  // namespace sluice::engine
