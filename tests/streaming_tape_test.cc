@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "streaming/alignment.h"
+#include "streaming/segment_sums.h"
 #include "streaming/streamed_tape.h"
 #include "tests/catch.h"
 #include "tests/fake_reader.h"
@@ -362,6 +363,38 @@ TEST_CASE("bytes that are read again and differ give an error, until they are ri
         }
       }
     }
+  }
+}
+
+TEST_CASE("a sum has bytes of every page of a segment, and none besides") {
+  constexpr std::uint64_t file_page = 4096;
+  constexpr std::size_t beside = 64;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    INFO("seed " << seed);
+    std::mt19937_64 random(seed);
+    const std::uint64_t offset = below(random, 3 * file_page);
+    const std::size_t bytes = 2 + below(random, (seed % 4 == 0 ? 300 : 3) * file_page);
+    auto memory = random_bytes(bytes + 2 * beside, seed);
+    const std::span<std::byte> segment = std::span(memory).subspan(beside, bytes);
+    const auto flip = [](std::span<std::byte> part) {
+      for (std::byte& byte : part) byte ^= std::byte{0xFF};
+    };
+    SegmentSums sums(2);
+    REQUIRE(sums.are_as_before(1, offset, segment));
+    flip(std::span(memory).first(beside));
+    flip(std::span(memory).last(beside));
+    REQUIRE(sums.are_as_before(1, offset, segment));
+    REQUIRE_FALSE(sums.are_as_before(1, offset, segment.first(bytes - 1)));
+    for (std::size_t begin = 0; begin < bytes;) {
+      const std::size_t end = std::min(bytes, begin + file_page - (offset + begin) % file_page);
+      flip(segment.subspan(begin, end - begin));
+      REQUIRE_FALSE(sums.are_as_before(1, offset, segment));
+      flip(segment.subspan(begin, end - begin));
+      begin = end;
+    }
+    REQUIRE(sums.are_as_before(1, offset, segment));
+    flip(segment);
+    REQUIRE(sums.are_as_before(0, offset, segment));  // another segment
   }
 }
 
