@@ -399,8 +399,8 @@ TEST_CASE("a limit of addresses counts, less those that hold no memory") {
   const MemoryBound bound = usable_memory(read(tree)).value();
   CHECK(bound.source == "address space (ulimit -v)");
   CHECK(bound.limit_bytes == 4 * kGiB);
-  CHECK(bound.usable_bytes() < 4 * kGiB - 256 * kMiB);
-  CHECK(bound.usable_bytes() > 3 * kGiB);
+  // 256 MiB hold no memory, and 8 MiB are for each stack: of four CPUs and four helpers.
+  CHECK(bound.usable_bytes() == 4 * kGiB - 256 * kMiB - 8 * 8 * kMiB);
   limits(std::to_string(kMiB));  // less than there is already
   CHECK(usable_memory(read(tree))->usable_bytes() == 0);
   limits("many");
@@ -412,8 +412,17 @@ TEST_CASE("a limit of addresses counts, less those that hold no memory") {
              "Max data size  " + std::to_string(2 * kGiB) + "  unlimited  bytes\n");
   const MemoryBound data = usable_memory(read(tree)).value();
   CHECK(data.source == "data segment (ulimit -d)");
-  CHECK(data.usable_bytes() < 2 * kGiB - 256 * kMiB);
-  CHECK(data.usable_bytes() > kGiB);
+  CHECK(data.usable_bytes() == 2 * kGiB - 256 * kMiB - 8 * 8 * kMiB);
+}
+
+TEST_CASE("a figure from 2^62 bytes on is no limit, and a size has up to 2^60") {
+  Tree tree;
+  tree.v2("/a").write("/sys/fs/cgroup/a/memory.max", "4611686018427387903\n");
+  CHECK(usable_memory(read(tree))->limit_bytes == 4611686018427387903);
+  tree.write("/sys/fs/cgroup/a/memory.max", "4611686018427387904\n");
+  CHECK_FALSE(usable_memory(read(tree)));
+  CHECK(find_kilobytes("Size: 1125899906842624 kB\n", "Size") == std::uint64_t{1} << 60);
+  CHECK_FALSE(find_kilobytes("Size: 1125899906842625 kB\n", "Size"));
 }
 
 TEST_CASE("memory limits alone are those of the whole machine") {

@@ -187,6 +187,7 @@ TEST_CASE("of cores of several kinds those are taken that do most together") {
     return choose_threads(read_machine(tree.root(), all), requested);
   };
   CHECK(chosen({1024, 1024, 1024, 1024}).cpus == CpuList{0, 1, 2, 3});
+  CHECK(chosen({1024, 4000, 3000, 1024}).cpus == CpuList{0, 1, 2, 3});  // there is none above 1024
   const ThreadChoice fast = chosen({414, 414, 414, 414, 1024, 1024, 1024, 1024});
   CHECK(fast.cpus == CpuList{4, 5, 6, 7});
   CHECK(fast.reason == "4 threads: one for each of the fastest cores of the 8 CPUs allowed");
@@ -307,6 +308,14 @@ TEST_CASE("features of ARM and caches of the first CPU") {
   CHECK(machine.caches.l1d_bytes == 48U * 1024);
   CHECK(machine.caches.l2_bytes == 2 * kMiB);
   CHECK(machine.caches.l3_bytes == 480 * kMiB);
+  cache(2, "2\n", "Unified\n", "4294967295G\n");
+  cache(3, "3\n", "Unified\n", "4294967296G\n");
+  CHECK(read(tree).caches.l2_bytes == std::uint64_t{4294967295} << 30);
+  CHECK_FALSE(read(tree).caches.l3_bytes);
+  cache(2, "2\n", "Unified\n", "4096\n");
+  cache(3, "3\n", "Unified\n", "2M\n");
+  CHECK(read(tree).caches.l2_bytes == 4096U);
+  CHECK(read(tree).caches.l3_bytes == 2 * kMiB);
   cache(2, "2\n", "Unified\n", "many\n");
   cache(3, "3\n", "Unified\n", "18446744073709551615G\n");
   CHECK_FALSE(read(tree).caches.l2_bytes);
@@ -376,6 +385,10 @@ TEST_CASE("the tightest quota of all levels counts, in both versions") {
   REQUIRE(machine.quota);
   CHECK(machine.quota->cpus == Approx(2.0));
   CHECK(machine.quota->source == "cpu cgroup /a (cpu.max)");
+
+  // Of equal ones the nearest is named.
+  second.write("/sys/fs/cgroup/a/b/cpu.max", "200000 100000\n");
+  CHECK(read(second).quota->source == "cpu cgroup /a/b (cpu.max)");
 
   Tree first;
   const std::string folder = "/sys/fs/cgroup/cpu,cpuacct/";
