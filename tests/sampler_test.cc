@@ -438,8 +438,23 @@ TEST_CASE("options out of their range are refused") {
     refused([&](SamplerOptions& options) { options.min_p = bad; });
     refused([&](SamplerOptions& options) { options.repeat_penalty = bad; });
   }
+  for (const double bad : {not_a_number, static_cast<double>(infinite)}) {
+    refused([&](SamplerOptions& options) { options.presence_penalty = -bad; });
+    refused([&](SamplerOptions& options) { options.frequency_penalty = bad; });
+    refused([&](SamplerOptions& options) {
+      options.logit_bias = {{3, 1.F}, {4, static_cast<float>(bad)}};
+    });
+  }
   refused([](SamplerOptions& options) { options.top_p = 1.01; });
+  refused([](SamplerOptions& options) { options.min_p = 1.01; });
   refused([](SamplerOptions& options) { options.repeat_penalty = 0; });
+  SamplerOptions extreme;
+  extreme.temperature = extreme.top_p = 0;
+  extreme.min_p = 1;
+  extreme.repeat_penalty = 1e-300;
+  CHECK_NOTHROW(Sampler(extreme));
+  std::swap(extreme.top_p, extreme.min_p);
+  CHECK_NOTHROW(Sampler(extreme));
 }
 
 namespace {
@@ -473,6 +488,15 @@ TEST_CASE("a model file's own settings replace the program's") {
   CHECK(defaults.sampler.min_p == 0);
   CHECK(defaults.sampler.repeat_penalty == 1.05);
   CHECK(defaults.sampler.repeat_last_n == SamplerOptions::whole_text);
+  gguf::Writer most;
+  most.add("general.sampling.temp", 0.f);
+  most.add("general.sampling.top_k", std::numeric_limits<std::int32_t>::max());
+  most.add("general.sampling.top_p", 0.f);
+  most.add("general.sampling.min_p", 1.f);
+  most.add("general.sampling.penalty_last_n", std::uint16_t{4096});
+  CHECK(defaults_of(most).warnings.empty());
+  CHECK(defaults_of(most).sampler.top_k == 0x7FFFFFFF);
+  CHECK(defaults_of(most).sampler.repeat_last_n == 4096);
 }
 
 TEST_CASE("a model file's own settings are the same in every locale") {
@@ -514,7 +538,8 @@ TEST_CASE("what a model file cannot mean is ignored, with a warning, and the res
   check("top_p", 1.5f);
   check("min_p", -0.5f);
   check("penalty_repeat", 0.f);
-  check("penalty_last_n", std::int32_t{1} << 30);
+  check("top_k", std::uint32_t{1} << 31);
+  check("penalty_last_n", std::int32_t{4097});
   check("xtc_probability", 0.5f);
   check("mirostat", std::int32_t{2});
 }
