@@ -15,6 +15,7 @@
 #include "core/gguf/gguf_writer.h"
 #include "streaming/mapped_file.h"
 #include "tests/catch.h"
+#include "tests/contains.h"
 #include "tests/gguf_support.h"
 #include "tests/temporary_folder.h"
 
@@ -284,6 +285,19 @@ TEST_CASE("a model does not change when its file does") {
   CHECK(model.tensors().front().name == name);
   CHECK(model.metadata().entries().size() > 0);
   CHECK(model.find_tensor(name) == &model.tensors().front());
+}
+
+TEST_CASE("a file that is replaced after its header was read is not taken for the same") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "model.gguf";
+  write_bytes(path, whole_file(small_model()));
+  const Model model = Model::open(path);
+  const ModelFile& file = model.files()[0];
+  CHECK_NOTHROW(file.require_same(HeaderBytes(path).identity()));
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) + 1);
+  const base::FileIdentity later = HeaderBytes(path).identity();
+  CHECK_THROWS_WITH(file.require_same(later),
+                    test::Contains(path.string() + " was replaced or written to"));
 }
 
 TEST_CASE("a header is read no farther than it goes") {

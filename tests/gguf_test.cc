@@ -119,6 +119,17 @@ TEST_CASE("metadata of every type comes back as written") {
   CHECK(metadata.find("absent") == nullptr);
 }
 
+TEST_CASE("values that are copied to another file are the same bytes there") {
+  const Bytes bytes = small_model().header();
+  const Header header = parse_header(bytes, "memory.gguf", {.header_only = true});
+  Writer copy;
+  for (const Metadata::Entry& entry : header.metadata.entries()) copy.add(entry.key, entry.value);
+  for (const TensorInfo& tensor : header.tensors) {
+    copy.add_tensor(tensor.name, std::span(tensor.dims).first(tensor.rank), tensor.type);
+  }
+  CHECK(copy.header() == bytes);
+}
+
 TEST_CASE("random arrays of every type come back as written") {
   std::mt19937_64 random(11);
   for (int round = 0; round < 50; ++round) {

@@ -134,6 +134,12 @@ TEST_CASE("an unknown or missing pre-tokenizer is named in a warning") {
   missing.u32("eos_token_id", 3);
   REQUIRE(missing.tokenizer()->warnings().size() == 1);
   CHECK(contains(missing.tokenizer()->warnings()[0], "tokenizer.ggml.pre is missing"));
+
+  Builder prefix;
+  begin_bpe(prefix);
+  prefix.text("pre", "gpt-2").u32("eos_token_id", 3).boolean("add_space_prefix", true);
+  REQUIRE(prefix.tokenizer()->warnings().size() == 1);
+  CHECK(contains(prefix.tokenizer()->warnings()[0], "add_space_prefix has no effect"));
 }
 
 TEST_CASE("byte-level BPE: which BOS, and when it is added") {

@@ -841,6 +841,18 @@ Vocabulary longest_pieces_vocabulary() {
   return vocabulary;
 }
 
+TEST_CASE("a byte that is no token of RWKV's vocabulary is unknown") {
+  Vocabulary vocabulary = longest_pieces_vocabulary();
+  vocabulary.tokens.resize(1 + 'b');  // the bytes before 'b', behind "<s>"
+  vocabulary.types.resize(1 + 'b');
+  vocabulary.unknown = 0;
+  const auto tokenizer = make_tokenizer(vocabulary);
+  CHECK(tokenizer->encode("aba", plain) == Tokens{1 + 'a', 0, 1 + 'a'});
+  CHECK(tokenizer->is_ordinary(1 + 'a'));
+  CHECK_FALSE(tokenizer->is_ordinary(0));
+  CHECK_THROWS_AS(tokenizer->is_ordinary(1 + 'b'), std::out_of_range);
+}
+
 TEST_CASE("where all lengths of a piece are tried, none is very long") {
   for (Vocabulary vocabulary : {word_piece_vocabulary(), longest_pieces_vocabulary()}) {
     add_token(vocabulary, std::string(piece_bytes_max, 'a'), TokenType::normal);
@@ -1327,6 +1339,13 @@ std::vector<Vocabulary> small_vocabularies() {
   }
   add_overlapping_specials(longest);
   all.push_back(longest);
+  Vocabulary words = word_piece_vocabulary();
+  for (const char* text :
+       {"\u2581a", "\u2581b", "\u2581ab", "\u25811", "\u2581.", "a", "bc", "c"}) {
+    add_token(words, text, TokenType::normal);
+  }
+  add_overlapping_specials(words);
+  all.push_back(words);
   for (const char* pre :
        {"default", "llama-bpe", "qwen2", "gpt-2", "gpt-4o", "deepseek-llm", "deepseek-v3", "bloom",
         "kimi-k2", "laguna", "tiny_aya", "youtu", "superbpe"}) {
@@ -1336,6 +1355,7 @@ std::vector<Vocabulary> small_vocabularies() {
       bytes.merges.push_back(mapped(left) + " " + mapped(right));
       add_token(bytes, mapped(left + right), TokenType::normal);
     }
+    bytes.merges.emplace_back("\u4E00 a");  // of no bytes
     add_overlapping_specials(bytes);
     all.push_back(bytes);
   }
