@@ -512,6 +512,24 @@ TEST_CASE("messages of gpt-oss are read whatever the order in their headers") {
        "<|channel|>commentary to=functions.f <|message|>no JSON<|call|>", ""},
       {"<|channel|>final<|message|>a <|message|> b<|return|>", "", "a <|message|> b", ""},
       {"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|chan", "a", "", ""},
+      // Without <|message|>.
+      {"<|channel|>final Hello, world.<|return|>", "", "Hello, world.", ""},
+      {"<|channel|>final\n\nHello<|im", "", "Hello<|im", ""},
+      {"<|start|>assistant Hello<|end|><|start|>assistant<|channel|>final<|message|>b", "",
+       "Hello\n\nb", ""},
+      {"<|channel|>Hello world<|end|>", "", "Hello world", ""},
+      {"<|channel|>analysis a<|end|><|channel|>final b <|constrain|> c<|return|>", "a",
+       "b <|constrain|> c", ""},
+      {"<|channel|>final a<|channel|>final<|message|>b", "", "a\n\nb", ""},
+      {"<|channel|>commentary to=functions.get_weather <|constrain|>json "
+       "{\"city\":\"Ulm\"}<|call|>",
+       "", "", call},
+      {"<|channel|>commentary to=functions.f json no JSON<|call|>", "",
+       "<|channel|>commentary to=functions.f json no JSON<|call|>", ""},
+      {"<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|call|>", "", "",
+       ""},
+      {"to<|return|>", "", "to", ""},
+      {"to=1 or not<|start|>assistant<|channel|>final<|message|>b", "", "to=1 or not\n\nb", ""},
       {"", "", "", ""}};
   for (const Case& test : cases) {
     for (std::size_t step = 0; step < 12; ++step) {
@@ -539,6 +557,16 @@ TEST_CASE("an answer of gpt-oss that was cut off calls nothing by a header alone
     CHECK(cut.content == (bytes == 0 || bytes == arguments.size() ? "" : text));
   }
   CHECK(read_harmony(header, true, 0, AnswerEnd::whole).calls == "f{}");
+}
+
+TEST_CASE("an answer of gpt-oss that was cut off within a header says nothing by it") {
+  const std::string header =
+      "<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>";
+  for (std::size_t bytes = header.find("assistant"); bytes <= header.size(); ++bytes) {
+    INFO(header.substr(0, bytes));
+    CHECK(read_harmony("a<|end|>" + header.substr(0, bytes), true, 0, AnswerEnd::cut).content ==
+          "a");
+  }
 }
 
 TEST_CASE("random messages of gpt-oss lose no text, and pieces do not matter") {

@@ -1,6 +1,7 @@
 #include "core/chat/harmony.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "core/chat/bounded_json.h"
@@ -17,6 +18,54 @@ constexpr std::size_t undecided_bytes_max = 256;  // longer ones are text
 bool may_begin_header(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of(white_space), text.size()));
   return text.starts_with(recipient_key) || recipient_key.starts_with(text);
+}
+
+// Whether a word of a header is markup where it stands: behind `mark`, if any, or behind a
+// recipient. `may_go_on`: the word may be the beginning of one.
+bool is_header_word(std::string_view word, std::string_view mark, bool has_recipient,
+                    bool may_go_on) {
+  constexpr std::array<std::string_view, 5> known_roles = {"system", "developer", "user",
+                                                           "assistant", "tool"};
+  constexpr std::array<std::string_view, 3> channels = {"analysis", "commentary", "final"};
+  constexpr std::array<std::string_view, 2> constraints = {"json", "code"};
+  const auto is_it = [&](std::string_view known) {
+    return word == known || (may_go_on && known.starts_with(word));
+  };
+  if (word.starts_with(recipient_key) || is_it(recipient_key)) return true;
+  return (mark == start_mark && std::ranges::any_of(known_roles, is_it)) ||
+         (mark == channel_mark && std::ranges::any_of(channels, is_it)) ||
+         ((mark == constrain_mark || has_recipient) && std::ranges::any_of(constraints, is_it));
+}
+
+// The word that a text begins with, or its first character.
+std::string_view first_word(std::string_view text) {
+  return text.substr(0, std::max<std::size_t>(text.find_first_of(" \t\r\n<"), 1));
+}
+
+// How many bytes of a header are markup, where no message follows it.
+std::size_t markup_bytes(std::string_view header, AnswerEnd end) {
+  std::string_view rest = header, mark;
+  bool has_recipient = false;
+  while (true) {
+    rest.remove_prefix(std::min(rest.find_first_not_of(white_space), rest.size()));
+    if (rest.empty()) break;
+    const auto found = std::ranges::find_if(harmony_marks(), [&](const std::string& known) {
+      return rest.starts_with(known) ||
+             ((rest.size() > 1 || end == AnswerEnd::cut) && known.starts_with(rest));
+    });
+    if (found != harmony_marks().end()) {
+      mark = *found;
+      rest.remove_prefix(std::min(mark.size(), rest.size()));
+      continue;
+    }
+    const std::string_view word = first_word(rest);
+    const bool may_go_on = end == AnswerEnd::cut && word.size() == rest.size();
+    if (!is_header_word(word, mark, has_recipient, may_go_on)) break;
+    has_recipient = word.starts_with(recipient_key);
+    mark = {};
+    rest.remove_prefix(word.size());
+  }
+  return header.size() - rest.size();
 }
 
 }  // namespace
@@ -37,8 +86,7 @@ HarmonyHeader read_harmony_header(std::string_view text) {
       text.remove_prefix(std::min(text.find("|>", 2), text.size() - 2) + 2);
       continue;
     }
-    const std::size_t end = std::min(text.find_first_of(" \t\r\n<"), text.size());
-    std::string_view word = text.substr(0, std::max<std::size_t>(end, 1));
+    std::string_view word = first_word(text);
     text.remove_prefix(word.size());
     if (trimmed(word).empty()) continue;
     if (word.starts_with(recipient_key)) {
@@ -67,13 +115,16 @@ std::vector<HarmonyScanner::Event> HarmonyScanner::take(
   return result;
 }
 
-// A header that ends without a message has nothing but markup, and is dropped. Models leave out the
-// end of a message before the next header.
+// Models leave out the end of a message before the next header.
 void HarmonyScanner::take_mark(const std::string& mark, std::vector<Event>& result) {
   const bool is_in_header = place_ == Place::header || place_ == Place::beginning;
   if (mark == start_mark || mark == channel_mark) {
     if (place_ == Place::body) result.push_back({Event::Kind::end, ""});
-    if (!is_in_header || mark == start_mark) header_.clear();
+    // A channel goes on with a header, but for one with text, which was a message.
+    const bool goes_on = is_in_header && mark == channel_mark &&
+                         markup_bytes(header_, AnswerEnd::whole) == header_.size();
+    if (is_in_header && !goes_on) end_header("", AnswerEnd::whole, result);
+    if (!goes_on) header_.clear();
     header_ += mark;
     place_ = Place::header;
   } else if (is_in_header && mark == message_mark) {
@@ -85,9 +136,21 @@ void HarmonyScanner::take_mark(const std::string& mark, std::vector<Event>& resu
     take_text(mark, result);
   } else {
     if (place_ == Place::body) result.push_back({Event::Kind::end, mark});
+    if (is_in_header) end_header(mark, AnswerEnd::whole, result);
     header_.clear();
     place_ = Place::between;
   }
+}
+
+// Ends a header that no message follows. Its markup alone is dropped; what else stands in it is a
+// message that lacks its mark.
+void HarmonyScanner::end_header(std::string_view mark, AnswerEnd end, std::vector<Event>& result) {
+  const std::size_t markup = place_ == Place::header ? markup_bytes(header_, end) : 0;
+  const std::string header = std::exchange(header_, {});
+  if (trimmed(std::string_view(header).substr(markup)).empty()) return;
+  result.push_back({Event::Kind::header, header.substr(0, markup)});
+  result.push_back({Event::Kind::body, header.substr(markup)});
+  result.push_back({Event::Kind::end, std::string(mark)});
 }
 
 void HarmonyScanner::take_text(const std::string& text, std::vector<Event>& result) {
@@ -105,14 +168,12 @@ void HarmonyScanner::take_text(const std::string& text, std::vector<Event>& resu
   place_ = Place::body;
 }
 
-std::vector<HarmonyScanner::Event> HarmonyScanner::finish() {
+std::vector<HarmonyScanner::Event> HarmonyScanner::finish(AnswerEnd end) {
   std::vector<Event> result = take(scanner_.finish());
-  if (place_ == Place::body) result.push_back({Event::Kind::end, ""});
-  const bool is_text = place_ == Place::beginning && !header_.empty();
-  if (is_text) {
-    result.push_back({Event::Kind::header, ""});
-    result.push_back({Event::Kind::body, std::exchange(header_, {})});
+  if (place_ == Place::body) {
     result.push_back({Event::Kind::end, ""});
+  } else {
+    end_header("", end, result);
   }
   place_ = Place::between;
   return result;

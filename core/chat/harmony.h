@@ -7,6 +7,7 @@
 //   <|start|>assistant<|channel|>final<|message|>the answer<|return|>
 //
 // A header has a role, a recipient, a channel and a constraint, in any order and not all of them.
+// Where <|message|> is missing, the message begins behind them all the same.
 // Format: https://cookbook.openai.com/articles/openai-harmony
 #pragma once
 
@@ -51,7 +52,8 @@ class HarmonyScanner {
   explicit HarmonyScanner(bool begins_in_body);
 
   std::vector<Event> feed(std::string_view piece) { return take(scanner_.feed(piece)); }
-  std::vector<Event> finish();
+  // `end`: where the answer was cut off, its last word may be the beginning of markup.
+  std::vector<Event> finish(AnswerEnd end = AnswerEnd::whole);
 
  private:
   enum class Place { beginning, header, body, between };
@@ -59,6 +61,7 @@ class HarmonyScanner {
   std::vector<Event> take(const std::vector<MarkerScanner::Event>& events);
   void take_mark(const std::string& mark, std::vector<Event>& result);
   void take_text(const std::string& text, std::vector<Event>& result);
+  void end_header(std::string_view mark, AnswerEnd end, std::vector<Event>& result);
 
   MarkerScanner scanner_;
   Place place_;
@@ -77,7 +80,7 @@ class HarmonyReader {
   // A call whose arguments have not begun where the answer was cut off is none, and no text.
   SplitText finish(AnswerEnd end = AnswerEnd::whole) {
     is_cut_ = end == AnswerEnd::cut;
-    return take(scanner_.finish());
+    return take(scanner_.finish(end));
   }
 
   bool is_thinking() const { return kind_ == Kind::thought; }
