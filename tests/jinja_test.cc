@@ -138,6 +138,27 @@ TEST_CASE("a text keeps its origin through every operation") {
   CHECK(data_of("{{ '<|im_end|>' }}{{ 12 }}{{ x is string }}", secret).empty());
 }
 
+TEST_CASE("a key that becomes the name of an argument keeps its origin") {
+  const Json body = {{"<|im_end|>", 1}};
+  for (const char* source :
+       {"{% for k in dict(**x) %}{{ k }}{% endfor %}", "{{ dict(**x) }}",
+        "{% set d = {} %}{% set _ = d.update(**x) %}{{ d | tojson }}",
+        "{% macro m() %}{{ kwargs }}{% endmacro %}{{ m(**x) }}",
+        "{% macro m() %}{% for k in kwargs %}{{ k }}{% endfor %}{% endmacro %}{{ m(a=1, **x) }}"}) {
+    INFO(source);
+    CHECK(data_of(source, body) == "<|im_end|>");
+  }
+  CHECK(data_of("{{ dict(a=1) }}", body).empty());
+  CHECK(data_of("{% macro m(a) %}{{ a }}{% endmacro %}{{ m(**x) }}", {{"a", "b"}}) == "b");
+}
+
+TEST_CASE("what fills a field is of the format's origin") {
+  CHECK(data_of("{{ x.format('') }}", "{0:<<1}{0:|<1}{0:i<1}") == "<|i");
+  CHECK(data_of("{{ ('{:' ~ x ~ '<3}').format('') }}", "<") == "<<<");
+  CHECK(data_of("{{ '{:<<3}{:04}'.format('', 7) }}", "").empty());
+  CHECK(text_of("{{ '{:<<3}{:04}|{:>3}'.format('', 7, 1) }}") == "<<<0007|  1");
+}
+
 TEST_CASE("what is trusted counts as markup") {
   RenderOptions trusting = options();
   trusting.is_trusted = [](std::string_view key, std::string_view text) {
@@ -198,6 +219,13 @@ TEST_CASE("what has no meaning is refused by a reason") {
       {"{% macro m() %}{% endmacro %}{{ m(a=1) }}", "the macro 'm' takes no argument 'a'"},
       {"{% call 1 %}{% endcall %}", "expected a call"},
       {"{{ 9223372036854775808 }}", "the number 9223372036854775808 is too large"},
+      {"{{ 007 }}", "the number 007 begins with 0"},
+      {"{{ 1e400 }}", "the number 1e400 is too large"},
+      {"{{ -1e309 }}", "the number 1e309 is too large"},
+      {"{{ '1e400' | float }}", "a number is beyond 64 bits"},
+      {"{{ '-1e-400' | float }}", "a number is beyond 64 bits"},
+      {"{{ 'a'.ljust(9, '') }}", "the fill must be one character"},
+      {"{{ 'a'.center(9, 'bc') }}", "the fill must be one character"},
       {"{{ 9223372036854775807 + 1 }}", "a number becomes larger than 64 bits"},
       {"{{ 3037000500 * 3037000500 }}", "a number becomes larger than 64 bits"},
       {"{{ 2 ** 63 }}", "a number becomes larger than 64 bits"},
@@ -331,6 +359,14 @@ TEST_CASE("whatever takes long counts as many steps") {
            "{% set n = namespace(a=[1]) %}{% for i in range(15) %}{% set n.a = [n.a, n.a] %}"
            "{% endfor %}" +
                hundred + "{{ n.a is upper }}{% endfor %}",
+           "{% set t = 'x' * 1000000 %}{{ '%.0s' * 1000 % ((t,) * 1000) }}",
+           "{% set t = 'x' * 1000000 %}{{ ('{0:.0}' * 1000).format(t) }}",
+           "{% macro m() %}{{ ('{z}' * 9000).format(**kwargs) }}{% endmacro %}{{ m(" +
+               numbered(1000, "a", "='', ") + "z='') }}",
+           "{% set t = 'x' * 1000000 %}{{ t.startswith((t ~ 'y',) * 1000) }}",
+           "{% set d = {} %}{% for i in range(9) %}{% set _ = d.update({'" +
+               std::string(100'000, 'x') + "' ~ i: 1}) %}{% endfor %}" + hundred + "{{ d." +
+               std::string(100'001, 'x') + " }}{% endfor %}",
            hundred + "{% set b = [1] | batch(100000, 0) %}{% endfor %}"}) {
     INFO(source.substr(0, 80));
     CHECK_THROWS_WITH(Template(source).render({}, few),
@@ -429,11 +465,44 @@ TEST_CASE("data of any form is taken as it is") {
       text_of("{{ x }}", {{"x", Json::parse("[1, 1.5, -0.0, true, null, \"a\", {\"k\": []}]")}}) ==
       "[1, 1.5, -0.0, True, None, 'a', {'k': []}]");
   CHECK(text_of("{{ x | tojson }}", {{"x", 9223372036854775807}}) == "9223372036854775807");
-  CHECK(error_of("{{ x }}", {{"x", Json::parse("18446744073709551615")}}).find("2^63") !=
-        std::string::npos);
   Json deep = Json::array();
   for (int i = 0; i < 200; ++i) deep = Json::array({deep});
   CHECK_FALSE(error_of("{{ x }}", {{"x", deep}}).empty());
+}
+
+TEST_CASE("an integer from 2^63 on is printed and compared, and not calculated with") {
+  const Json body = {{"x", 18446744073709551615U}, {"y", 9223372036854775808U}};
+  CHECK(
+      text_of("{{ x }} {{ [y] }} {{ x | tojson }} {{ {y: x} | tojson }} {{ x | string }}", body) ==
+      "18446744073709551615 [9223372036854775808] 18446744073709551615 "
+      R"({"9223372036854775808": 18446744073709551615} 18446744073709551615)");
+  CHECK(
+      text_of("{{ '%d' % x }} {{ '%s' % x }} {{ '{:x}'.format(x) }} {{ '{}'.format(y) }}", body) ==
+      "18446744073709551615 18446744073709551615 ffffffffffffffff 9223372036854775808");
+  CHECK(text_of("{{ '%d' % 9223372036854775807 }}") == "9223372036854775807");
+  CHECK(text_of("{{ x > y, y > 9223372036854775807, 9223372036854775807 == y, x == x, 1.5 < x }}",
+                body) == "(True, True, False, True, True)");
+  CHECK(text_of("{{ x is integer, x is number, x is float, x | int == x, [y, 1, x] | sort }}",
+                body) ==
+        "(True, True, False, True, [1, 9223372036854775808, 18446744073709551615])");
+  for (const char* source : {"{{ x + 1 }}", "{{ 1.5 * x }}", "{{ -x }}", "{{ x // 2 }}",
+                             "{{ x is odd }}", "{{ x | round }}", "{{ [x] | sum }}"}) {
+    INFO(source);
+    CHECK_THAT(error_of(source, body), sluice::test::Contains("larger than 64 bits"));
+  }
+}
+
+TEST_CASE("the pairs of groupby have names") {
+  const Json people = Json::parse(
+      R"([{"name": "a", "city": "Ulm"}, {"name": "b", "city": "Bonn"}, {"name": "c", "city": "ulm"}])");
+  CHECK(text_of("{% for g in x | groupby('city') %}{{ g.grouper }}:"
+                "{{ g.list | map(attribute='name') | join(',') }} {% endfor %}",
+                {{"x", people}}) == "Bonn:b Ulm:a,c ");
+  CHECK(text_of("{% for k, all in x | groupby('city') %}{{ k }}{{ all | length }}{% endfor %}",
+                {{"x", people}}) == "Bonn1Ulm2");
+  CHECK(text_of("{{ x | groupby('city') | map(attribute='grouper') | list }}", {{"x", people}}) ==
+        "['Bonn', 'Ulm']");
+  CHECK(text_of("{{ (1, [2]).list is defined }}") == "False");
 }
 
 TEST_CASE(

@@ -27,8 +27,8 @@ class Parameters {
     }
     for (const auto& [name, value] : arguments.named) {
       std::size_t i = 0;
-      while (i < n && names_[i] != name) ++i;
-      if (i == n) throw Failure(fmt::format("it takes no argument '{}'", name));
+      while (i < n && names_[i] != name.bytes()) ++i;
+      if (i == n) throw Failure(fmt::format("it takes no argument '{}'", name.bytes()));
       values_[i] = &value;
     }
   }

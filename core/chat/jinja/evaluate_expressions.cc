@@ -202,6 +202,11 @@ Value Evaluator::attribute(const Value& object, std::string_view name) {
   if (const auto* loop = std::get_if<LoopRef>(&object)) {
     if (const auto value = loop_attribute(heap_, **loop, name)) return *value;
   }
+  if (const auto* sequence = std::get_if<SequenceRef>(&object)) {
+    const auto* group = dynamic_cast<const Group*>(sequence->get());
+    if (group != nullptr && name == "grouper") return group->grouper();
+    if (group != nullptr && name == "list") return group->list();
+  }
   const Value* value = nullptr;
   if (const auto* dict = std::get_if<DictRef>(&object)) value = (*dict)->find(name);
   if (const auto* space = std::get_if<NamespaceRef>(&object)) {
@@ -243,7 +248,7 @@ Arguments Evaluator::evaluate_arguments(const CallArguments& arguments) {
     result.positional.push_back(evaluate(*argument));
   }
   for (const auto& [name, argument] : arguments.named) {
-    result.named.emplace_back(name, evaluate(*argument));
+    result.named.push_back({Text(name, Origin::markup), evaluate(*argument)});
   }
   if (arguments.list != nullptr) {
     for (Value& value : walk(heap_, evaluate(*arguments.list))) {
@@ -257,7 +262,7 @@ Arguments Evaluator::evaluate_arguments(const CallArguments& arguments) {
   if (!is<DictRef>(dict)) throw Failure("what follows ** must be a dictionary");
   for (const auto& [key, value] : std::get<DictRef>(dict)->entries()) {
     heap_.work(1 + weight(value));
-    result.named.emplace_back(to_text(key).bytes(), value);
+    result.named.push_back({to_text(key), value});
   }
   check_count(result.named.size());
   return result;
@@ -270,7 +275,9 @@ Value Evaluator::value_of(const Call& node, std::size_t line) {
 Value Evaluator::evaluate_call(const Call& node, std::size_t line, CallableRef caller) {
   const Value callee = evaluate(*node.callee);
   Arguments arguments = evaluate_arguments(node.arguments);
-  if (caller != nullptr) arguments.named.emplace_back("caller", std::move(caller));
+  if (caller != nullptr) {
+    arguments.named.push_back({Text("caller", Origin::markup), std::move(caller)});
+  }
   std::string_view name;
   if (const auto* function = std::get_if<Name>(&node.callee->node)) name = function->name;
   if (const auto* method = std::get_if<Attribute>(&node.callee->node)) name = method->name;

@@ -273,12 +273,11 @@ void Evaluator::bind_parameters(const MacroSignature& signature, Arguments argum
   const std::size_t positional = std::min(arguments.positional.size(), parameters.size());
   heap_.work(parameters.size() * arguments.named.size() / 8);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const auto named =
-        std::ranges::find(arguments.named, parameters[i], &std::pair<std::string, Value>::first);
+    const auto named = std::ranges::find(arguments.named, parameters[i], &Arguments::Named::bytes);
     if (i < positional) {
       scope_->set(parameters[i], arguments.positional[i]);
     } else if (named != arguments.named.end()) {
-      scope_->set(parameters[i], std::move(named->second));
+      scope_->set(parameters[i], std::move(named->value));
       arguments.named.erase(named);
     } else if (i >= required) {
       scope_->set(parameters[i], evaluate(*signature.defaults[i - required]));
@@ -292,12 +291,11 @@ void Evaluator::bind_parameters(const MacroSignature& signature, Arguments argum
 // Binds what no parameter takes: `caller`, `varargs` and `kwargs`.
 void Evaluator::bind_rest(const MacroSignature& signature, Arguments arguments,
                           std::size_t positional_used) {
-  const auto caller =
-      std::ranges::find(arguments.named, "caller", &std::pair<std::string, Value>::first);
+  const auto caller = std::ranges::find(arguments.named, "caller", &Arguments::Named::bytes);
   if (signature.uses_caller &&
       std::ranges::find(signature.parameters, "caller") == signature.parameters.end()) {
     const bool is_called = caller != arguments.named.end();
-    scope_->set("caller", is_called ? caller->second : heap_.undefined("'caller'"));
+    scope_->set("caller", is_called ? caller->value : heap_.undefined("'caller'"));
     if (is_called) arguments.named.erase(caller);
   }
   if (signature.uses_varargs) {
@@ -315,7 +313,7 @@ void Evaluator::bind_rest(const MacroSignature& signature, Arguments arguments,
     scope_->set("kwargs", rest);
   } else if (!arguments.named.empty()) {
     throw Failure(fmt::format("the macro '{}' takes no argument '{}'", signature.name,
-                              arguments.named[0].first));
+                              arguments.named[0].bytes()));
   }
 }
 

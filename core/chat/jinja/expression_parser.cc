@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <optional>
 #include <utility>
 
 #include "base/number.h"
+#include "core/text/quoted.h"
 
 namespace sluice::chat::jinja {
 namespace {
@@ -31,6 +31,11 @@ std::optional<ComparisonOperator> skip_comparison(TokenStream& tokens) {
   return ComparisonOperator::not_in;
 }
 
+[[noreturn]] void refuse(const Token& number, std::string_view problem) {
+  throw SyntaxError(number.line,
+                    fmt::format("the number {} {}", text::printable(number.text, 80), problem));
+}
+
 // The value of digits with a prefix such as 0x.
 std::int64_t integer_of(const Token& token) {
   std::string_view digits = token.text;
@@ -43,15 +48,18 @@ std::int64_t integer_of(const Token& token) {
                                             : 10;
     if (base != 10) digits.remove_prefix(2);
   }
+  if (base == 10 && digits[0] == '0' && digits.find_first_not_of('0') != digits.npos) {
+    refuse(token, "begins with 0");  // as in Python, where it once was octal
+  }
   const auto value = base::whole_number<std::int64_t>(digits, base);
-  if (!value) throw SyntaxError(token.line, fmt::format("the number {} is too large", token.text));
+  if (!value) refuse(token, "is too large");
   return *value;
 }
 
 double float_of(const Token& token) {
-  double value = 0;
-  std::from_chars(token.text.data(), token.text.data() + token.text.size(), value);
-  return value;
+  const auto value = base::whole_number<double>(token.text);
+  if (!value) refuse(token, "is too large");
+  return *value;
 }
 
 }  // namespace

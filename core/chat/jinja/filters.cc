@@ -65,10 +65,15 @@ std::string_view without_sign(std::string_view digits) {
   return digits.starts_with('+') ? digits.substr(1) : digits;
 }
 
-// float("..."), or nothing.
+// float("..."), or nothing. Python makes 1e400 infinite.
 std::optional<double> parse_float(const Text& text) {
-  const std::string digits = without_underscores(strip(text, Side::both, nullptr).bytes());
-  return base::whole_number<double>(without_sign(digits));
+  const std::string stripped = without_underscores(strip(text, Side::both, nullptr).bytes());
+  const std::string_view digits = without_sign(stripped);
+  double value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (end != digits.data() + digits.size()) return std::nullopt;
+  if (error == std::errc::result_out_of_range) throw Failure("a number is beyond 64 bits");
+  return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
 std::optional<std::int64_t> parse_integer(const Text& text, int base) {
@@ -93,6 +98,7 @@ Value filter_int(Evaluator&, const Value& subject, const Arguments& arguments) {
   const Parameters<2> parameters(arguments, {"default", "base"});
   const std::int64_t base = parameters.integer_or(1, 10);
   if (base < 2 || base > 36) throw Failure("the base must be between 2 and 36");
+  if (is<LargeInteger>(subject)) return subject;
   if (const auto integer = as_integer(subject)) return *integer;
   if (const Text* text = text_of(subject)) {
     if (const auto integer = parse_integer(*text, static_cast<int>(base))) return *integer;
@@ -153,6 +159,7 @@ Value filter_round(Evaluator&, const Value& subject, const Arguments& arguments)
   const std::string method = parameters.has(1) ? parameters.text(1).bytes() : "common";
   const auto number = as_number(subject);
   if (!number) throw Failure("it takes a number");
+  if (is<LargeInteger>(subject)) throw Failure("a number is larger than 64 bits");
   if (method == "common") {
     if (const auto integer = as_integer(subject)) return round_integer(*integer, precision);
     return round_common(*number, precision);

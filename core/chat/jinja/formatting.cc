@@ -19,7 +19,7 @@ constexpr std::size_t width_max = 100'000;
 
 // How a field writes its value; almost the same for both ways of formatting.
 struct Spec {
-  std::string fill = " ";
+  Text fill = Text(" ", Origin::markup);
   char align = '\0';  // '<', '>', '^', '=' (zeros behind the sign); 0: the type's default
   char sign = '-';
   bool is_alternate = false;
@@ -39,6 +39,10 @@ std::optional<std::size_t> read_count(std::string_view text, std::size_t& at) {
   return value;
 }
 
+Text zero() {
+  return {"0", Origin::markup};
+}
+
 Text padded(const Text& text, const Spec& spec, char default_align) {
   const std::size_t size = count_characters(text.bytes());
   if (size >= spec.width) return text;
@@ -46,7 +50,7 @@ Text padded(const Text& text, const Spec& spec, char default_align) {
   const char align = spec.align != '\0' ? spec.align : default_align;
   const std::size_t left = align == '<' ? 0 : align == '^' ? missing / 2 : missing;
   const auto fill = [&spec](Text& into, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) into.append(spec.fill, Origin::markup);
+    for (std::size_t i = 0; i < count; ++i) into.append(spec.fill);
   };
   Text result;
   const bool has_sign =
@@ -111,6 +115,15 @@ Text format_integer(std::int64_t value, const Spec& spec) {
   return signed_number(value < 0, digits_of(value < 0 ? 0 - bits : bits, spec), spec);
 }
 
+// Nothing for what is no integer.
+std::optional<Text> format_if_integer(const Value& value, const Spec& spec) {
+  if (const auto* large = std::get_if<LargeInteger>(&value)) {
+    return signed_number(false, digits_of(large->value, spec), spec);
+  }
+  const auto integer = as_integer(value);
+  return integer ? std::optional(format_integer(*integer, spec)) : std::nullopt;
+}
+
 Text format_float(double value, const Spec& spec) {
   return signed_number(std::signbit(value) && !std::isnan(value),
                        magnitude_of(std::fabs(value), spec), spec);
@@ -130,7 +143,8 @@ bool is_float_type(char type) {
 // Writes one "%..." of a format, from behind its percent sign.
 class PercentFormatter {
  public:
-  PercentFormatter(const Text& format, const Value& values) : format_(format), values_(values) {}
+  PercentFormatter(Heap& heap, const Text& format, const Value& values)
+      : heap_(heap), format_(format), values_(values) {}
 
   Text run() {
     const std::string_view bytes = format_.bytes();
@@ -205,13 +219,14 @@ class PercentFormatter {
     }
     spec.width = read_count(bytes, at).value_or(0);
     if (at < bytes.size() && bytes[at] == '.') spec.precision = read_count(bytes, ++at).value_or(0);
-    if (spec.align == '=') spec.fill = "0";
+    if (spec.align == '=') spec.fill = zero();
   }
 
   void write(const Value& value, const Spec& spec) {
+    heap_.work(1 + weight(value));  // a field may write little of a long text
     if (spec.type == 's' || spec.type == 'r') {
       Spec text_spec = spec;
-      if (spec.align == '=') text_spec.align = '>', text_spec.fill = " ";
+      if (spec.align == '=') text_spec.align = '>', text_spec.fill = Spec().fill;
       return result_.append(
           format_text(spec.type == 's' ? to_text(value) : repr(value), text_spec, '>'));
     }
@@ -223,18 +238,20 @@ class PercentFormatter {
     if (std::string_view("diuxXo").find(spec.type) == std::string_view::npos) {
       throw Failure(fmt::format("'%{}' is no field of a format", spec.type));
     }
+    if (const auto integer = format_if_integer(value, spec)) return result_.append(*integer);
     if (!(std::fabs(*number) < 9.2e18)) throw Failure("a number is larger than 64 bits");
-    const auto integer = as_integer(value);
-    result_.append(format_integer(integer ? *integer : static_cast<std::int64_t>(*number), spec));
+    result_.append(format_integer(static_cast<std::int64_t>(*number), spec));
   }
 
+  Heap& heap_;
   const Text& format_;
   const Value& values_;
   Text result_;
   std::size_t next_ = 0;
 };
 
-Spec spec_of(std::string_view text) {
+Spec spec_of(const Text& written) {
+  const std::string_view text = written.bytes();
   Spec spec;
   std::size_t at = 0;
   const auto is_align = [&](std::size_t i) {
@@ -242,7 +259,7 @@ Spec spec_of(std::string_view text) {
   };
   if (!text.empty() && is_align(character_bytes(text, 0))) {
     at = character_bytes(text, 0);
-    spec.fill = text.substr(0, at);
+    spec.fill = written.slice(0, at);
     spec.align = text[at++];
   } else if (is_align(0)) {
     spec.align = text[at++];
@@ -255,7 +272,7 @@ Spec spec_of(std::string_view text) {
   spec.is_alternate = skip("#") != '\0';
   if (skip("0") != '\0' && spec.align == '\0') {
     spec.align = '=';
-    spec.fill = "0";
+    spec.fill = zero();
   }
   spec.width = read_count(text, at).value_or(0);
   spec.has_groups = skip(",") != '\0';
@@ -267,11 +284,10 @@ Spec spec_of(std::string_view text) {
 
 Text format_value(const Value& value, const Spec& spec) {
   if (const Text* text = text_of(value)) return format_text(*text, spec, '<');
-  if (const auto integer = as_integer(value); integer && !(is<bool>(value) && spec.type == '\0')) {
-    if (!is_float_type(spec.type)) return format_integer(*integer, spec);
-  }
-  if (const auto number = as_number(value); number && !(is<bool>(value) && spec.type == '\0')) {
-    return format_float(*number, spec);
+  const auto number = as_number(value);
+  if (number && !(is<bool>(value) && spec.type == '\0')) {
+    const auto integer = is_float_type(spec.type) ? std::nullopt : format_if_integer(value, spec);
+    return integer ? *integer : format_float(*number, spec);
   }
   return format_text(to_text(value), spec, '<');
 }
@@ -297,23 +313,24 @@ class BraceFormatter {
       const std::size_t end = bytes.find('}', brace);
       if (bytes[brace] == '}' || end == std::string_view::npos)
         throw Failure("the format has a single brace");
-      result.append(field(bytes.substr(brace + 1, end - brace - 1)));
+      result.append(field(format_.slice(brace + 1, end)));
       at = end + 1;
     }
     return result;
   }
 
  private:
-  Text field(std::string_view field) {
-    const std::size_t colon = std::min(field.find(':'), field.size());
-    std::string_view name = field.substr(0, colon);
-    const Spec spec = spec_of(colon < field.size() ? field.substr(colon + 1) : "");
+  Text field(const Text& field) {
+    const std::size_t colon = std::min(field.bytes().find(':'), field.size());
+    std::string_view name = std::string_view(field.bytes()).substr(0, colon);
+    const Spec spec = spec_of(field.slice(std::min(colon + 1, field.size()), field.size()));
     char conversion = '\0';
     if (name.size() >= 2 && name[name.size() - 2] == '!') {
       conversion = name.back();
       name.remove_suffix(2);
     }
     const Value value = value_named(name);
+    evaluator_.heap().work(1 + weight(value));  // a field may write little of a long text
     if (conversion == 'r') return format_text(repr(value), spec, '<');
     if (conversion == 's') return format_text(to_text(value), spec, '<');
     return format_value(value, spec);
@@ -349,8 +366,9 @@ class BraceFormatter {
   }
 
   Value named_value(std::string_view name) const {
+    evaluator_.heap().work(arguments_.named.size() / 8);
     for (const auto& [known, value] : arguments_.named) {
-      if (known == name) return value;
+      if (known.bytes() == name) return value;
     }
     throw Failure(fmt::format("the format has no value for '{}'", name));
   }
@@ -363,8 +381,8 @@ class BraceFormatter {
 
 }  // namespace
 
-Text format_percent(const Text& format, const Value& values) {
-  return PercentFormatter(format, values).run();
+Text format_percent(Heap& heap, const Text& format, const Value& values) {
+  return PercentFormatter(heap, format, values).run();
 }
 
 Text format_braces(Evaluator& evaluator, const Text& format, const Arguments& arguments) {

@@ -7,7 +7,7 @@
 namespace sluice::chat::jinja {
 
 // `values` is a tuple of values, a dictionary for "%(name)s", or one value.
-Text format_percent(const Text& format, const Value& values);
+Text format_percent(Heap& heap, const Text& format, const Value& values);
 
 // Fields are "{}", "{0}", "{name}", with attributes and items behind them, "!r", and a format.
 Text format_braces(Evaluator& evaluator, const Text& format, const Arguments& arguments);

@@ -197,7 +197,10 @@ Value result_of(Heap& heap, BinaryOperator op, const Value& left, const Value& r
   if (left_integer && right_integer) return calculate_integers(op, *left_integer, *right_integer);
   const auto left_number = as_number(left);
   const auto right_number = as_number(right);
-  if (left_number && right_number) return calculate_floats(op, *left_number, *right_number);
+  if (left_number && right_number) {
+    if (is<LargeInteger>(left) || is<LargeInteger>(right)) fail_overflow();
+    return calculate_floats(op, *left_number, *right_number);
+  }
   if (op == BinaryOperator::add) {
     if (is<StringRef>(left) && is<StringRef>(right)) return add_texts(heap, left, right);
     if (is<SequenceRef>(left) && is<SequenceRef>(right)) return add_sequences(heap, left, right);
@@ -207,7 +210,7 @@ Value result_of(Heap& heap, BinaryOperator op, const Value& left, const Value& r
     if (is_repeatable(right) && left_integer) return repeat(heap, right, *left_integer);
   }
   if (op == BinaryOperator::modulo && is<StringRef>(left)) {
-    return heap.string(format_percent(*text_of(left), right), is_safe(left));
+    return heap.string(format_percent(heap, *text_of(left), right), is_safe(left));
   }
   fail_types(op, left, right);
 }
@@ -227,6 +230,7 @@ Value calculate(Heap& heap, BinaryOperator op, const Value& left, const Value& r
 
 Value negated(const Value& value) {
   if (is<Undefined>(value)) fail_undefined(value);
+  if (is<LargeInteger>(value)) fail_overflow();
   if (const auto integer = as_integer(value)) {
     if (*integer == std::numeric_limits<Integer>::min()) fail_overflow();
     return -*integer;

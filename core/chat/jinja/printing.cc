@@ -166,6 +166,8 @@ void append_repr(Text& text, const Value& value, int depth) {
     add(text, *boolean ? "True" : "False");
   } else if (const auto* integer = std::get_if<std::int64_t>(&value)) {
     add(text, fmt::format("{}", *integer));
+  } else if (const auto* large = std::get_if<LargeInteger>(&value)) {
+    add(text, fmt::format("{}", large->value));
   } else if (const auto* number = std::get_if<double>(&value)) {
     add(text, print_float(*number));
   } else if (is<Undefined>(value)) {
@@ -199,6 +201,9 @@ class JsonPrinter {
     if (is<None>(value)) return "null";
     if (const auto* boolean = std::get_if<bool>(&value)) return *boolean ? "true" : "false";
     if (const auto* integer = std::get_if<std::int64_t>(&value)) return fmt::format("{}", *integer);
+    if (const auto* large = std::get_if<LargeInteger>(&value)) {
+      return fmt::format("{}", large->value);
+    }
     if (const auto* number = std::get_if<double>(&value)) {
       if (std::isnan(*number)) return "NaN";
       if (std::isinf(*number)) return *number > 0 ? "Infinity" : "-Infinity";

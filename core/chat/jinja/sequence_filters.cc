@@ -134,7 +134,7 @@ Value filter_groupby(Evaluator& evaluator, const Value& subject, const Arguments
       if (!equal(sort_key(evaluator, getter(items[begin]), is_case_sensitive), key)) break;
       group.push_back(items[begin]);
     }
-    groups.push_back(heap.tuple({getter(items[first]), heap.list(std::move(group))}));
+    groups.emplace_back(heap.make<Group>(getter(items[first]), heap.list(std::move(group))));
   }
   return heap.list(std::move(groups));
 }
@@ -303,10 +303,9 @@ void count_application(Evaluator& evaluator, const Value& item, const Arguments&
 }
 
 Value filter_map(Evaluator& evaluator, const Value& subject, const Arguments& arguments) {
-  const bool has_attribute =
-      arguments.positional.empty() &&
-      std::ranges::find(arguments.named, "attribute", &std::pair<std::string, Value>::first) !=
-          arguments.named.end();
+  const bool has_attribute = arguments.positional.empty() &&
+                             std::ranges::find(arguments.named, "attribute",
+                                               &Arguments::Named::bytes) != arguments.named.end();
   std::vector<Value> items = items_if_any(evaluator, subject);
   if (has_attribute) {
     const Parameters<2> parameters(arguments, {"attribute", "default"});

@@ -156,15 +156,16 @@ Value method_count(Evaluator&, const Value& self, const Arguments& arguments) {
 }
 
 template <bool at_end>
-Value method_affix(Evaluator&, const Value& self, const Arguments& arguments) {
+Value method_affix(Evaluator& evaluator, const Value& self, const Arguments& arguments) {
   const Parameters<3> parameters(arguments, {"prefix", "start", "end"});
   const Text& text = self_text(self);
   const Part part = part_of(text, parameters, 1);
   if (part.end < part.begin) return false;
   const auto bytes = std::string_view(text.bytes()).substr(part.begin, part.end - part.begin);
-  const auto fits = [bytes](const Value& value) {
+  const auto fits = [bytes, &evaluator](const Value& value) {
     const Text* affix = text_of(value);
     if (affix == nullptr) throw Failure("it takes a text or a tuple of texts");
+    evaluator.heap().work(1 + affix->size() / 64);
     return at_end ? bytes.ends_with(affix->bytes()) : bytes.starts_with(affix->bytes());
   };
   const auto* tuple = std::get_if<SequenceRef>(&parameters.at(0));
@@ -241,17 +242,17 @@ template <char align>
 Value method_justify(Evaluator& evaluator, const Value& self, const Arguments& arguments) {
   const Parameters<2> parameters(arguments, {"width", "fillchar"});
   const Text& text = self_text(self);
-  const Text* fill = parameters.optional_text(1);
+  const Text fill = parameters.has(1) ? parameters.text(1) : Text(" ", Origin::markup);
+  if (count_characters(fill.bytes()) != 1) throw Failure("the fill must be one character");
   const std::int64_t width = parameters.integer_or(0, 0);
   const std::int64_t missing = missing_of(text, width);
   const std::int64_t left = align == '<'   ? 0
                             : align == '>' ? missing
                                            : missing / 2 + (missing & width & 1);
   Text result;
-  const Text space(" ", Origin::markup);
-  for (std::int64_t i = 0; i < left; ++i) result.append(fill != nullptr ? *fill : space);
+  for (std::int64_t i = 0; i < left; ++i) result.append(fill);
   result.append(text);
-  for (std::int64_t i = left; i < missing; ++i) result.append(fill != nullptr ? *fill : space);
+  for (std::int64_t i = left; i < missing; ++i) result.append(fill);
   return same_kind(evaluator, self, std::move(result));
 }
 

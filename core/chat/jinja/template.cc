@@ -1,6 +1,6 @@
 #include "core/chat/jinja/template.h"
 
-#include <limits>
+#include <utility>
 
 #include "core/chat/jinja/evaluator.h"
 #include "core/chat/jinja/parser.h"
@@ -43,9 +43,7 @@ class Importer {
 
  private:
   static Value integer(std::uint64_t number) {
-    if (number > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-      throw Failure("a number in the data is larger than 2^63 - 1");
-    }
+    if (!std::in_range<std::int64_t>(number)) return LargeInteger{number};
     return static_cast<std::int64_t>(number);
   }
 

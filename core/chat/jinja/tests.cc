@@ -27,7 +27,7 @@ bool is_boolean(Evaluator&, const Value& subject, const Arguments&) {
   return is<bool>(subject);
 }
 bool is_integer(Evaluator&, const Value& subject, const Arguments&) {
-  return is<std::int64_t>(subject);
+  return is<std::int64_t>(subject) || is<LargeInteger>(subject);
 }
 bool is_float(Evaluator&, const Value& subject, const Arguments&) {
   return is<double>(subject);

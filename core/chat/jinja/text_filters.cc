@@ -93,7 +93,7 @@ Value filter_format(Evaluator& evaluator, const Value& subject, const Arguments&
       dict->set(evaluator.heap().string(name), value);
     values = dict;
   }
-  return result(evaluator, subject, format_percent(to_text(subject), values));
+  return result(evaluator, subject, format_percent(evaluator.heap(), to_text(subject), values));
 }
 
 // Words are runs of letters, digits and underscores.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <compare>
 
 #include "core/chat/jinja/characters.h"
 
@@ -23,12 +24,19 @@ void check_key(const Value& key) {
   }
 }
 
-// Floats from 2^63 on, or below -2^63, are not 64-bit integers.
-bool equal_numbers(const Value& left, const Value& right) {
+// Integers are compared exactly. The values must be numbers.
+std::partial_ordering order_of(const Value& left, const Value& right) {
   const auto left_integer = as_integer(left);
   const auto right_integer = as_integer(right);
-  if (left_integer && right_integer) return *left_integer == *right_integer;
-  return *as_number(left) == *as_number(right);
+  if (left_integer && right_integer) return *left_integer <=> *right_integer;
+  const auto* left_large = std::get_if<LargeInteger>(&left);
+  const auto* right_large = std::get_if<LargeInteger>(&right);
+  if (left_large != nullptr && right_large != nullptr) {
+    return left_large->value <=> right_large->value;
+  }
+  if (left_large != nullptr && right_integer) return std::partial_ordering::greater;
+  if (left_integer && right_large != nullptr) return std::partial_ordering::less;
+  return *as_number(left) <=> *as_number(right);
 }
 
 bool equal_sequences(const Sequence& left, const Sequence& right, int depth) {
@@ -57,8 +65,8 @@ bool equal_dicts(const Dict& left, const Dict& right, int depth) {
 std::string_view type_name(const Value& value) {
   if (const auto* sequence = std::get_if<SequenceRef>(&value)) return (*sequence)->kind_name();
   static constexpr std::array<std::string_view, std::variant_size_v<Value>> names = {
-      "undefined", "NoneType", "bool",      "int",      "float", "str",
-      "list",      "dict",     "namespace", "function", "loop"};
+      "undefined", "NoneType", "bool", "int",       "int",      "float",
+      "str",       "list",     "dict", "namespace", "function", "loop"};
   return names[value.index()];
 }
 
@@ -180,7 +188,9 @@ const Value* Dict::find(std::string_view key) const {
   heap().work(1 + entries_.size() / 8);
   for (const auto& [known, value] : entries_) {
     const Text* text = text_of(known);
-    if (text != nullptr && text->bytes() == key) return &value;
+    if (text == nullptr || text->size() != key.size()) continue;
+    heap().work(key.size() / 64);
+    if (text->bytes() == key) return &value;
   }
   return nullptr;
 }
@@ -240,6 +250,9 @@ std::optional<std::int64_t> as_integer(const Value& value) {
 
 std::optional<double> as_number(const Value& value) {
   if (const auto* number = std::get_if<double>(&value)) return *number;
+  if (const auto* large = std::get_if<LargeInteger>(&value)) {
+    return static_cast<double>(large->value);
+  }
   if (const auto integer = as_integer(value)) return static_cast<double>(*integer);
   return std::nullopt;
 }
@@ -262,7 +275,7 @@ bool truth(const Value& value) {
 
 bool equal(const Value& left, const Value& right, int depth) {
   check_depth(depth);
-  if (as_number(left) && as_number(right)) return equal_numbers(left, right);
+  if (as_number(left) && as_number(right)) return std::is_eq(order_of(left, right));
   if (left.index() != right.index()) return false;
   if (is<Undefined>(left) || is<None>(left)) return true;
   if (const auto* string = std::get_if<StringRef>(&left)) {
@@ -282,12 +295,7 @@ bool less(const Value& left, const Value& right, int depth) {
   check_depth(depth);
   if (is<Undefined>(left)) fail_undefined(left);
   if (is<Undefined>(right)) fail_undefined(right);
-  const auto left_integer = as_integer(left);
-  const auto right_integer = as_integer(right);
-  if (left_integer && right_integer) return *left_integer < *right_integer;
-  const auto left_number = as_number(left);
-  const auto right_number = as_number(right);
-  if (left_number && right_number) return *left_number < *right_number;
+  if (as_number(left) && as_number(right)) return std::is_lt(order_of(left, right));
   const Text* left_text = text_of(left);
   const Text* right_text = text_of(right);
   if (left_text != nullptr && right_text != nullptr) {

@@ -33,6 +33,12 @@ struct Undefined {
   StringRef name;  // for messages; null when there is none
 };
 struct None {};
+// An integer from 2^63 to 2^64 - 1, as data may have one: it is printed and compared, and nothing
+// is calculated with it.
+struct LargeInteger {
+  std::uint64_t value;
+  bool operator==(const LargeInteger&) const = default;
+};
 
 using SequenceRef = std::shared_ptr<Sequence>;
 using DictRef = std::shared_ptr<Dict>;
@@ -40,8 +46,8 @@ using NamespaceRef = std::shared_ptr<Namespace>;
 using CallableRef = std::shared_ptr<const Callable>;
 using LoopRef = std::shared_ptr<Loop>;
 
-using Value = std::variant<Undefined, None, bool, std::int64_t, double, StringRef, SequenceRef,
-                           DictRef, NamespaceRef, CallableRef, LoopRef>;
+using Value = std::variant<Undefined, None, bool, std::int64_t, LargeInteger, double, StringRef,
+                           SequenceRef, DictRef, NamespaceRef, CallableRef, LoopRef>;
 
 template <class T>
 bool is(const Value& value) {
@@ -155,6 +161,15 @@ class Sequence : public Object {
   std::vector<Value> items_;
 };
 
+// A pair of the filter `groupby`: a tuple whose items have names too.
+class Group : public Sequence {
+ public:
+  Group(Heap& heap, Value grouper, Value list)
+      : Sequence(heap, Kind::tuple, {std::move(grouper), std::move(list)}) {}
+  const Value& grouper() const { return items()[0]; }
+  const Value& list() const { return items()[1]; }
+};
+
 class Dict : public Object {
  public:
   using Entry = std::pair<Value, Value>;
@@ -184,8 +199,15 @@ class Namespace : public Object {
 };
 
 struct Arguments {
+  // The name has an origin too: behind ** stand keys that anybody may have chosen, and `kwargs` and
+  // dict() make keys of names.
+  struct Named {
+    Text name;
+    Value value;
+    std::string_view bytes() const { return name.bytes(); }
+  };
   std::vector<Value> positional;
-  std::vector<std::pair<std::string, Value>> named;
+  std::vector<Named> named;
 };
 
 class Evaluator;
@@ -243,8 +265,8 @@ inline const Text* text_of(const Value& value) {
   return string != nullptr ? &(*string)->text() : nullptr;
 }
 bool is_safe(const Value& value);
-std::optional<std::int64_t> as_integer(const Value& value);  // of integers and booleans
-std::optional<double> as_number(const Value& value);         // of floats too
+std::optional<std::int64_t> as_integer(const Value& value);  // of booleans too; not of large ones
+std::optional<double> as_number(const Value& value);         // of floats and large integers too
 
 [[noreturn]] void fail_undefined(const Value& undefined);
 
