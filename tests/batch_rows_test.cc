@@ -472,6 +472,10 @@ TEST_CASE("a broken row is described in the program's own words") {
   CHECK(broken > 500);
   check_bad(R"({"prompt":"a","b\nc":1})", R"("b\nc" is no member)");
   check_bad(R"({"prompt": 1e999})", "not JSON: a number is too large");
+  for (const std::string large : {"18446744073709551616", "-9223372036854775809"}) {
+    check_bad(R"({"prompt": "x", "metadata": {"n": [)" + large + "]}}",
+              "an integer beyond 64 bits: " + large);
+  }
   check_bad(R"({"prompt": "a")", "it ends before it is complete");
   check_bad("{\"prompt\": \"a\xFF\"}", "byte 14: the text is not UTF-8");
   check_bad(R"({"prompt": é})", "byte 12: 'é' cannot stand here");
@@ -726,7 +730,8 @@ TEST_CASE("the id of a row is the one that its result has") {
        {R"({"id":"a"})", R"({"id":"a","id":7})", R"({"id":7,"id":null})",
         R"({"id":[1],"x":{"id":2}})", R"({"custom_id":"a","id":"b"})", R"({"id":"b","body":null})",
         R"({"custom_id":3})", R"(["id"])", R"("id")", R"({"id":"a"} x)",
-        R"({"x":[{"id":3}],"id":-5})", R"({"id":-0})"}) {
+        R"({"x":[{"id":3}],"id":-5})", R"({"id":-0})", R"({"id":18446744073709551615})",
+        R"({"id":18446744073709551616})", R"({"id":"a","x":-9223372036854775809})"}) {
     check(line);
   }
   check(R"({"id":")" + std::string(5000, 'x') + R"("})");

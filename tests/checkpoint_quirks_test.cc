@@ -14,6 +14,7 @@
 
 #include "core/convert/config.h"
 #include "core/convert/import.h"
+#include "core/convert/json_file.h"
 #include "core/convert/pretokenizer_name.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
@@ -264,6 +265,26 @@ TEST_CASE("words that are looked up before they are merged are named where it ma
   CHECK(warnings().empty());  // readers look words up
   checkpoint.tokenizer["model"]["ignore_merges"] = false;
   CHECK(warnings().empty());
+}
+
+TEST_CASE("of very many warnings of a tokenizer the first ones are told") {
+  TinyCheckpoint checkpoint;
+  json added = json::array();
+  for (int id = 100'000; id < 100'500; ++id) {
+    added.push_back({{"id", id}, {"content", "<" + std::to_string(id) + ">"}, {"special", true}});
+  }
+  checkpoint.tokenizer["added_tokens"] = added;
+  Imported made(checkpoint);
+  made.model();
+  REQUIRE(made.report.warnings.size() == 101);
+  has(made.report.warnings.front(), "'<100000>'");
+  has(made.report.warnings.back(), "there are more warnings");
+}
+
+TEST_CASE("an integer beyond 64 bits in a checkpoint's settings is a number") {
+  const json settings =
+      convert::parse_json(R"({"model_max_length": 1000000000000000019884624838656})", "file");
+  CHECK(settings["model_max_length"] == 1e30);
 }
 
 TEST_CASE("a vocabulary that no reader would take is refused before weights are written") {

@@ -573,4 +573,17 @@ TEST_CASE("a claimed count takes no memory") {
   }
 }
 
+TEST_CASE("more tensors or keys than any file has are rejected") {
+  for (const auto& [at, most] :
+       {std::pair{std::size_t{8}, tensors_max}, std::pair{std::size_t{16}, metadata_entries_max}}) {
+    Bytes bytes = Writer().header();
+    bytes.resize(std::size_t{64} << 20);  // as if they could fit
+    const std::uint64_t count = most + 1;
+    std::memcpy(bytes.data() + at, &count, sizeof(count));
+    CHECK(contains(rejection(bytes), "more than any file holds"));
+    std::memcpy(bytes.data() + at, &most, sizeof(most));
+    CHECK_FALSE(contains(rejection(bytes), "more than any file holds"));
+  }
+}
+
 }  // namespace sluice::gguf

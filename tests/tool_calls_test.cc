@@ -55,6 +55,24 @@ TEST_CASE("calls in JSON between tags") {
   CHECK(summary_of("<tool_call>{\"name\": \"f\"}") == "|f{}");
 }
 
+TEST_CASE("a number of a call is the one that is written, or the call stays a text") {
+  const auto json_call = [](const std::string& number) {
+    return "<tool_call>{\"name\": \"f\", \"arguments\": {\"n\": " + number + "}}</tool_call>";
+  };
+  for (const std::string number :
+       {"9223372036854775808", "18446744073709551615", "-9223372036854775808"}) {
+    CHECK(summary_of(json_call(number)) == "|f{\"n\":" + number + "}");
+  }
+  for (const std::string number : {"18446744073709551616", "-9223372036854775809",
+                                   "123456789012345678901234567890", "1e400", "007"}) {
+    CHECK(summary_of(json_call(number)) == json_call(number));
+    const std::string python = "<|tool_call_start|>[f(n=" + number + ")]<|tool_call_end|>";
+    CHECK(summary_of(python) == python);
+    CHECK(summary_of("<function=f><parameter=n>" + number + "</parameter></function>") ==
+          "|f{\"n\":\"" + number + "\"}");
+  }
+}
+
 TEST_CASE("an answer that has to begin with a mark to have calls") {
   const auto summary_with_mark = [](const std::string& answer) {
     std::set<std::string> seen;

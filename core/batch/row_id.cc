@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/text/limited_json.h"
+
 namespace sluice::batch {
 namespace {
 
@@ -24,7 +26,9 @@ class IdReader {
   bool boolean(bool) { return take(Member::Kind::other); }
   bool number_integer(std::int64_t value) { return take_integer(value); }
   bool number_unsigned(std::uint64_t value) { return take_integer(value); }
-  bool number_float(double, const std::string&) { return take(Member::Kind::other); }
+  bool number_float(double, const std::string& text) {
+    return !is_integer_literal(text) && take(Member::Kind::other);
+  }
   bool string(std::string& value) {
     if (!take(Member::Kind::text)) return false;
     if (taken_ != nullptr) taken_->text = std::move(value);

@@ -8,6 +8,7 @@
 #include "base/number.h"
 #include "core/chat/bounded_json.h"
 #include "core/chat/marker_scanner.h"
+#include "core/text/limited_json.h"
 
 namespace sluice::chat {
 namespace {
@@ -43,17 +44,6 @@ bool has_type(const Json& value, const Json& type) {
   return std::ranges::any_of(type, [&](const Json& one) {
     return !one.is_string() || is_of_type(value, one.get_ref<const std::string&>());
   });
-}
-
-// One of the names in a reference, in which ~1 and ~0 stand for / and ~.
-std::string unescaped(std::string_view name) {
-  std::string result;
-  for (std::size_t i = 0; i < name.size(); ++i) {
-    const bool is_escape =
-        name[i] == '~' && i + 1 < name.size() && (name[i + 1] == '0' || name[i + 1] == '1');
-    result += !is_escape ? name[i] : name[++i] == '0' ? '~' : '/';
-  }
-  return result;
 }
 
 const Json* element(const Json& array, std::string_view index) {
@@ -100,7 +90,7 @@ const Json* ToolSchemas::resolve(const Json& schema) const {
     path.remove_prefix(1);
     const std::string_view name = path.substr(0, path.find('/'));
     path.remove_prefix(name.size());
-    at = at->is_array() ? element(*at, name) : json_member(*at, unescaped(name));
+    at = at->is_array() ? element(*at, name) : json_member(*at, name_of_step(name));
   }
   return path.empty() ? at : nullptr;
 }

@@ -150,16 +150,12 @@ std::string without_percents(std::string_view text) {
   return plain;
 }
 
-// Takes the next step of a JSON pointer (RFC 6901), which begins with a slash.
+// Takes the next step of a JSON pointer, which begins with a slash.
 std::string take_step(std::string_view& rest) {
   rest.remove_prefix(1);
-  std::string step(rest.substr(0, rest.find('/')));
+  const std::string_view step = rest.substr(0, rest.find('/'));
   rest.remove_prefix(step.size());
-  for (std::size_t at = 0; (at = step.find('~', at)) != std::string::npos; ++at) {
-    const bool is_slash = step.compare(at, 2, "~1") == 0;
-    if (is_slash || step.compare(at, 2, "~0") == 0) step.replace(at, 2, is_slash ? "/" : "~");
-  }
-  return step;
+  return name_of_step(step);
 }
 
 // One more call within others.

@@ -88,10 +88,14 @@ class TokenizerImport {
   }
 
  private:
-  // Each line once.
+  // Each line once, and of very many the first ones.
   void warn(const Config& place, const char* key, const std::string& what) {
+    constexpr std::size_t warnings_max = 100;
+    if (warnings_.size() > warnings_max) return;
     const std::string line = place.error(key, what).what();
-    if (std::ranges::find(warnings_, line) == warnings_.end()) warnings_.push_back(line);
+    if (std::ranges::find(warnings_, line) != warnings_.end()) return;
+    const bool is_full = warnings_.size() == warnings_max;
+    warnings_.push_back(is_full ? fmt::format("{}: there are more warnings", source_) : line);
   }
 
   // What was written has to make a tokenizer.

@@ -39,12 +39,14 @@ std::string without_infinities(std::string_view text) {
 }  // namespace
 
 json parse_json(std::string_view text, const std::string& source) {
-  // What bounds the number of values is the size of the text.
+  // What bounds the number of values is the size of the text. Python writes the length of texts
+  // without a limit as an integer of 31 digits.
   constexpr JsonLimits limits = {.what = "file",
                                  .values_max = std::numeric_limits<std::size_t>::max(),
                                  .members_max = std::numeric_limits<std::size_t>::max(),
                                  .depth_max = 64,
-                                 .may_repeat_names = false};
+                                 .may_repeat_names = false,
+                                 .rounds_integers = true};
   const bool may_have_infinities =
       text.find("Infinity") != std::string_view::npos || text.find("NaN") != std::string_view::npos;
   const std::string finite = may_have_infinities ? without_infinities(text) : std::string();

@@ -14,6 +14,9 @@
 // - A file without tensors need not be padded to the start of its data.
 // - The header of a file on disk has at most 256 MiB, ten times that of any model: it is held in
 //   memory, and a text in it may claim the whole file.
+// - A file has at most 2^20 tensors and 2^16 keys, many times those of any model: each takes
+// several
+//   times its bytes in the file.
 // - The tensors of a model have at most 16 TiB together, several times those of any model. So sums
 //   and products of sizes cannot wrap, even where only the header is there and no file bounds them.
 #pragma once
@@ -72,6 +75,9 @@ struct Header {
 Header parse_header(std::span<const std::byte> bytes, const std::string& source,
                     const ParseOptions& options = {},
                     const std::function<void(std::uint64_t end)>& read_to = {});
+
+inline constexpr std::uint64_t tensors_max = std::uint64_t{1} << 20;  // of a file
+inline constexpr std::uint64_t metadata_entries_max = std::uint64_t{1} << 16;
 
 // The most bytes of the tensors of a model, with padding.
 inline constexpr std::uint64_t data_bytes_max = std::uint64_t{1} << 44;

@@ -100,11 +100,10 @@ std::uint32_t read_version(Cursor& cursor) {
   cursor.fail(4, fmt::format("found GGUF version {}, expected 2 or 3", version));
 }
 
-// A count of entries, bounded by the bytes that are there for them.
-std::uint64_t read_count(Cursor& cursor, std::string_view what) {
+std::uint64_t read_count(Cursor& cursor, std::string_view what, std::uint64_t most) {
   const std::uint64_t at = cursor.offset();
   const auto count = cursor.read<std::uint64_t>(what);
-  if (count > std::numeric_limits<std::uint32_t>::max()) {
+  if (count > most) {
     cursor.fail(at, fmt::format("{} is {}, more than any file holds", what, count));
   }
   return count;
@@ -311,8 +310,9 @@ Header parse_header(std::span<const std::byte> bytes, const std::string& source,
   Cursor cursor(bytes, source, read_to);
   Header header;
   header.version = read_version(cursor);
-  const std::uint64_t tensor_count = read_count(cursor, "the number of tensors");
-  const std::uint64_t entry_count = read_count(cursor, "the number of metadata entries");
+  const std::uint64_t tensor_count = read_count(cursor, "the number of tensors", tensors_max);
+  const std::uint64_t entry_count =
+      read_count(cursor, "the number of metadata entries", metadata_entries_max);
   header.metadata = read_metadata(cursor, bytes, entry_count, source);
   header.alignment = read_alignment(header.metadata);
   header.tensors = read_tensors(cursor, tensor_count, header.alignment);

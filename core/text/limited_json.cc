@@ -70,7 +70,13 @@ class JsonBuilder {
   bool boolean(bool value) { return add(value) != nullptr; }
   bool number_integer(std::int64_t value) { return add(value) != nullptr; }
   bool number_unsigned(std::uint64_t value) { return add(value) != nullptr; }
-  bool number_float(double value, const std::string&) { return add(value) != nullptr; }
+  bool number_float(double value, const std::string& text) {
+    if (is_integer_literal(text) && !limits_.rounds_integers) {
+      throw JsonError(fmt::format("the {} has an integer beyond 64 bits: {}", limits_.what,
+                                  text::printable(text, 80)));
+    }
+    return add(value) != nullptr;
+  }
   bool string(std::string& value) { return add(std::move(value)) != nullptr; }
   static bool binary(Json::binary_t&) { return false; }  // does not occur in text
   bool start_object(std::size_t) { return open(Json::value_t::object); }
@@ -145,6 +151,20 @@ class JsonBuilder {
 };
 
 }  // namespace
+
+bool is_integer_literal(std::string_view number) {
+  return number.find_first_of(".eE") == number.npos;
+}
+
+std::string name_of_step(std::string_view step) {
+  std::string name;
+  for (std::size_t i = 0; i < step.size(); ++i) {
+    const bool is_escape =
+        step[i] == '~' && i + 1 < step.size() && (step[i + 1] == '0' || step[i + 1] == '1');
+    name += !is_escape ? step[i] : step[++i] == '0' ? '~' : '/';
+  }
+  return name;
+}
 
 void reserve_members(Json::object_t& object, std::size_t count) {
   if (count <= object.capacity()) return;

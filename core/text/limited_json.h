@@ -19,7 +19,13 @@ struct JsonLimits {
   std::size_t depth_max;    // of nested containers
   // Whether a name may come twice in one object: readers differ in which of the two they take.
   bool may_repeat_names = true;
+  // Whether an integer beyond 64 bits becomes the next number with a fraction; otherwise it is
+  // refused, since it would come out as another number.
+  bool rounds_integers = false;
 };
+
+// Whether a number, as it is written in JSON, is an integer.
+bool is_integer_literal(std::string_view number);
 
 // Says in one line what is wrong with a text, or which limit it is beyond.
 struct JsonError : std::runtime_error {
@@ -34,6 +40,9 @@ struct LimitedJson {
 // Objects keep the order of their members. Of members with the same name, where that may be, the
 // last value counts, at the place of the first. Throws JsonError.
 LimitedJson parse_limited_json(std::string_view text, const JsonLimits& limits);
+
+// The name that a step of a JSON pointer (RFC 6901) stands for: ~1 and ~0 are / and ~.
+std::string name_of_step(std::string_view step);
 
 // Makes room for so many members. An object is a vector that copies its members where it grows, as
 // their names cannot be moved; here the values are moved, since a copy of all that is nested in
