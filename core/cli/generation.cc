@@ -18,7 +18,10 @@ void count_text(const CommonOptions& options, engine::EngineOptions& settings) {
   settings.caller_bytes += TokenReader::bytes_max;
   std::uint64_t& per_position = settings.caller_bytes_per_position;
   per_position += TokenReader::bytes_per_token;
-  if (!options.speculate.is_off()) per_position += speculate::SuffixSource::bytes_of(1);
+  if (!options.speculate.is_off()) {
+    settings.caller_bytes_per_newest = speculate::SuffixSource::bytes_of(1);
+    settings.caller_newest_max = speculate::SuffixSource::tokens_max;
+  }
   if (options.speculate.draft_model) per_position += serve::Drafter::bytes_per_token;
 }
 

@@ -330,8 +330,10 @@ class Planner {
       const std::uint64_t states = std::uint64_t{request_.parallel} + kept_sequences_max;
       lines.push_back({"states of guesses", states * hp(m).embedding * sizeof(float), Kind::anon});
     }
-    const std::uint64_t requests =
-        request_.caller_bytes + request_.caller_bytes_per_position * shape.context;
+    const std::uint64_t newest = std::min<std::uint64_t>(shape.context, request_.caller_newest_max);
+    const std::uint64_t requests = request_.caller_bytes +
+                                   request_.caller_bytes_per_position * shape.context +
+                                   request_.caller_bytes_per_newest * newest;
     if (requests != 0) lines.push_back({"requests", requests, Kind::anon});
     lines.insert(lines.end(), request_.helper.begin(), request_.helper.end());
     return lines;

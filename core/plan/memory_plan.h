@@ -83,6 +83,8 @@ struct RunSettings {
   std::uint64_t cache_positions = 0;
   std::uint64_t caller_bytes = 0;               // what the caller will hold besides the engine
   std::uint64_t caller_bytes_per_position = 0;  // and for each position of the context
+  // And for each of the newest positions, of which it keeps so many.
+  std::uint64_t caller_bytes_per_newest = 0, caller_newest_max = 0;
   kvcache::ElementType kv = kvcache::ElementType::int8;
   std::uint32_t chunk = 512;  // most tokens of a prompt in one step
   // Most tokens of a step whose logits are wanted, and held at the same time.
