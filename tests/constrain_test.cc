@@ -168,6 +168,9 @@ TEST_CASE("GBNF: an error says line, column and what was expected") {
              Contains("line 2, column 7: the class has no \"]\""));
   CHECK_THAT(problem_of("root ::= \"a\"\nb ::= (\"x\""),
              Contains("line 2, column 11: expected \")\""));
+  CHECK_THAT(problem_of("root ::= \"a\" \x1B"), Contains("found \"\\x1b\""));
+  CHECK(problem_of("root ::= " + std::string(100'000, 'x')).size() < 200);
+  CHECK(problem_of("root ::= \"a\"" + std::string(200'000, '*')).size() < 200);
   CHECK_THAT(problem_of("root ::= missing"), Contains("column 10: the rule \"missing\" is used"));
   CHECK_THAT(problem_of("a ::= \"x\""), Contains("no rule \"root\""));
   CHECK_THAT(problem_of("root ::= \"x\"\nroot ::= \"y\""), Contains("line 2, column 1"));

@@ -144,6 +144,9 @@ Constrained read_constraint(const RunOptions& options) {
   } catch (const constrain::GrammarError& error) {
     throw UsageError(fmt::format("{}: {}", file.string(), error.what()));
   }
+  if (!grammar.warning.empty() && !options.common.quiet) {
+    warn(fmt::format("{}: {}", file.string(), grammar.warning));
+  }
   std::shared_ptr<const constrain::TokenTrie> trie;
   {
     const gguf::Model header = gguf::Model::open(options.common.model, {.header_only = true});

@@ -38,7 +38,9 @@ class CallCompiler {
     const GrammarBuilder::Rule root = builder_.add_rule("calls of tools");
     builder_.define(root, builder_.sequence({thought(), text(syntax_.list_open), calls,
                                              text(syntax_.list_close)}));
-    return builder_.compile(root);
+    Grammar grammar = builder_.compile(root);
+    grammar.warning = json_.warning();
+    return grammar;
   }
 
  private:

@@ -10,6 +10,7 @@
 
 #include "core/constrain/characters.h"
 #include "core/constrain/grammar_builder.h"
+#include "core/text/quoted.h"
 #include "core/text/utf8.h"
 
 namespace sluice::constrain {
@@ -22,6 +23,10 @@ bool is_name_character(char c) {
          c == '_';
 }
 
+std::string shown(std::string_view text) {
+  return text::printable(text, 80);
+}
+
 class GbnfParser {
  public:
   GbnfParser(std::string_view text, CompileBudget& budget)
@@ -32,7 +37,8 @@ class GbnfParser {
     while (!rest_.empty()) parse_rule();
     for (const auto& [name, use] : rules_) {
       if (use.is_defined) continue;
-      throw error_at(use.first_use, fmt::format("the rule \"{}\" is used but not defined", name));
+      throw error_at(use.first_use,
+                     fmt::format("the rule \"{}\" is used but not defined", shown(name)));
     }
     const auto root = rules_.find("root");
     if (root == rules_.end()) throw GrammarError("the grammar has no rule \"root\"");
@@ -61,7 +67,7 @@ class GbnfParser {
     if (!found) return error_at(rest_, "this is not UTF-8");
     if (*found == '\n') return error_at(rest_, fmt::format("expected {}, but the line ends", what));
     return error_at(rest_, fmt::format("expected {}, found \"{}\"", what,
-                                       rest_.substr(0, rest_.size() - rest.size())));
+                                       shown(rest_.substr(0, rest_.size() - rest.size()))));
   }
 
   void skip_space(bool over_lines) {
@@ -104,7 +110,7 @@ class GbnfParser {
     const std::string name = take_name();
     RuleUse& use = use_of(name, place);
     if (use.is_defined) {
-      throw error_at(place, fmt::format("the rule \"{}\" is already defined", name));
+      throw error_at(place, fmt::format("the rule \"{}\" is already defined", shown(name)));
     }
     use.is_defined = true;
     const GrammarBuilder::Rule rule = use.rule;

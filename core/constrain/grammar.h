@@ -14,6 +14,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace sluice::constrain {
@@ -70,6 +71,7 @@ struct Grammar {
   std::vector<Loop> loops;
   std::uint32_t start = 0;
   std::uint32_t start_after_thought = 0;  // reads up to two newlines, then as `start`
+  std::string warning;  // what of a schema no text has to obey, in one line of ASCII; or empty
 
   Step step(std::uint32_t state, std::uint8_t byte) const {
     return steps[std::size_t{state} * classes + byte_class[byte]];
@@ -77,7 +79,7 @@ struct Grammar {
   std::size_t bytes() const {  // held in memory
     return sizeof(Grammar) + steps.capacity() * sizeof(Step) + states.capacity() * sizeof(State) +
            calls.capacity() * sizeof(Call) + loop_ends.capacity() * sizeof(LoopEnd) +
-           loops.capacity() * sizeof(Loop);
+           loops.capacity() * sizeof(Loop) + warning.capacity();
   }
 };
 

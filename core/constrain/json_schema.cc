@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/constrain/formats.h"
 #include "core/constrain/json_text.h"
 #include "core/constrain/number_range.h"
 #include "core/constrain/pattern.h"
@@ -28,67 +29,6 @@ namespace {
 using Times = GrammarBuilder::Times;
 
 constexpr std::uint32_t no_limit = GrammarBuilder::unlimited;
-
-// Patterns of formats. Each matches a part of what the format allows, enough to write any usual
-// value.
-constexpr std::string_view day =
-    R"(([1-9]\d{3}-((0[13578]|1[02])-(0[1-9]|[12]\d|3[01])|(0[469]|11)-(0[1-9]|[12]\d|30))"
-    R"(|02-(0[1-9]|1\d|2[0-8]))|[1-9]\d(0[48]|[2468][048]|[13579][26])-02-29))";
-constexpr std::string_view time_of_day =
-    R"(([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d))";
-
-// How long names and addresses may become: a part has about so many characters, and up to so many
-// more parts stand beside those that there have to be.
-struct FormatSize {
-  unsigned part, more;
-  bool is_free = false;  // what may be long has any length
-};
-
-std::optional<std::string> pattern_of_format(std::string_view format, FormatSize size) {
-  constexpr std::string_view byte = R"((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d))";
-  const std::string host =
-      fmt::format(R"({0}(\.{0}){{1,{1}}})",
-                  fmt::format("[a-z0-9]([a-z0-9-]{{0,{}}}[a-z0-9])?", size.part), 1 + size.more);
-  if (format == "date") return fmt::format("^{}$", day);
-  if (format == "time") return fmt::format("^{}$", time_of_day);
-  if (format == "date-time") return fmt::format("^{}T{}$", day, time_of_day);
-  if (format == "uuid") {
-    return "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$";
-  }
-  if (format == "ipv4") return fmt::format(R"(^{0}\.{0}\.{0}\.{0}$)", byte);
-  if (format == "ipv6") return "^([0-9a-f]{1,4}:){7}[0-9a-f]{1,4}$";
-  if (format == "hostname") return fmt::format("^{}$", host);
-  if (format == "email") {
-    return fmt::format(R"(^[A-Za-z0-9]{{1,{0}}}([._+-][A-Za-z0-9]{{1,{0}}}){{0,{1}}}@{2}$)",
-                       size.part, std::max(size.more, 1U), host);
-  }
-  if (format == "uri" || format == "uri-reference") {
-    const auto parts = [&](unsigned count) {
-      return size.is_free ? "*" : fmt::format("{{0,{}}}", count * size.part * (1 + size.more));
-    };
-    return fmt::format(R"(^https?://{}(:[1-9]\d{{0,3}})?(/[A-Za-z0-9_.~/-]{})?)"
-                       R"((\?[A-Za-z0-9_.~=&-]{})?(#[A-Za-z0-9_.~-]{})?$)",
-                       host, parts(8), parts(4), parts(1));
-  }
-  return std::nullopt;
-}
-
-// The pattern of the largest size of which no text has more than `max` characters.
-std::optional<std::string> pattern_of_format(std::string_view format, std::uint32_t max) {
-  constexpr FormatSize sizes[] = {{20, 2, true}, {60, 2}, {20, 2}, {12, 2},
-                                  {12, 1},       {12, 0}, {8, 0}};
-  std::optional<std::string> pattern;
-  for (const FormatSize& size : sizes) {
-    pattern = pattern_of_format(format, size);
-    if (!pattern || max == no_limit || longest_text(*pattern) <= max) break;
-  }
-  return pattern;
-}
-
-// What formats of OpenAPI say of numbers.
-bool is_number_format(std::string_view format) {
-  return format == "int32" || format == "int64" || format == "float" || format == "double";
-}
 
 class SchemaCompiler {
  public:
@@ -149,7 +89,8 @@ class SchemaCompiler {
     const std::string_view combiner = only_combiner(schema);
     if (combiner == "$ref") {
       const Schema& target = merger_.target(schema["$ref"], pointer);
-      return value_of(target, schema["$ref"].get_ref<const std::string&>().substr(1));
+      const std::string_view name = schema["$ref"].get_ref<const std::string&>();
+      return value_of(target, text::escaped(name.substr(1), pointer_bytes_max));
     }
     const std::string place = pointer_to(pointer, combiner);
     if (combiner == "allOf" && schema["allOf"].size() == 1) {
@@ -229,24 +170,10 @@ class SchemaCompiler {
       budget_.spend(64 + reading_steps(value));
       if (!is_plainly_valid(value, plain)) continue;
       check_beside_enum(value, plain, pointer);
-      check_is_exact(value, pointer);
       ways.push_back(
           builder_.literal(value.dump(-1, ' ', false, Schema::error_handler_t::replace)));
     }
     return builder_.choice(std::move(ways));
-  }
-
-  // An integer that does not fit 64 bits has become a fraction, and would be written as another.
-  static void check_is_exact(const Schema& value, const std::string& pointer) {
-    if (value.is_structured()) {
-      for (const Schema& part : value) check_is_exact(part, pointer);
-    }
-    constexpr double past_integers = 0x1p63;
-    if (value.is_number_float() && std::abs(value.get<double>()) >= past_integers) {
-      throw schema_error(pointer, fmt::format("enum and const with numbers of 2^63 or more are not "
-                                              "supported, unless they are integers of 64 bits: {}",
-                                              value.dump()));
-    }
   }
 
   static void check_beside_enum(const Schema& value, const Schema& plain,
@@ -295,29 +222,29 @@ class SchemaCompiler {
     return static_cast<std::uint32_t>(std::min(found->get<double>(), double{no_limit - 1}));
   }
 
+  // The pattern of the format of a schema; nothing where it has none that is known.
+  std::optional<std::string> pattern_of_format(const Schema& plain, std::uint32_t max) {
+    const auto format = plain.find("format");
+    if (format == plain.end() || !format->is_string()) return std::nullopt;
+    const std::string& name = format->get_ref<const std::string&>();
+    std::optional<std::string> pattern = constrain::pattern_of_format(name, max);
+    if (!pattern && !is_hint(name)) json_.leave_aside(name);
+    return pattern;
+  }
+
   Expression string(const Schema& plain, const std::string& pointer) {
     const std::uint32_t min = count(plain, "minLength", 0, pointer);
     const std::uint32_t max = count(plain, "maxLength", no_limit, pointer);
     const auto pattern = plain.find("pattern");
-    const auto format = plain.find("format");
-    // Beside a pattern, which says more, a format is the remark that the specification makes of it.
-    const bool has_format = pattern == plain.end() && format != plain.end() &&
-                            format->is_string() &&
-                            !is_number_format(format->get_ref<const std::string&>());
-    if (pattern == plain.end() && !has_format) return json_.string(min, max);
-    const std::string place = pointer_to(pointer, has_format ? "format" : "pattern");
-    std::optional<std::string> text;
-    if (has_format) {
-      text = pattern_of_format(format->get_ref<const std::string&>(), max);
-      if (!text) {
-        throw schema_error(place, fmt::format("the format {} is not supported",
-                                              text::escaped(format->dump(), 100)));
-      }
-    } else if (pattern->is_string()) {
-      text = pattern->get<std::string>();
-    } else {
-      throw schema_error(place, "expected a string");
+    if (pattern != plain.end() && !pattern->is_string()) {
+      throw schema_error(pointer_to(pointer, "pattern"), "expected a string");
     }
+    // Beside a pattern, which says more, a format is the remark that the specification makes of it.
+    const bool has_pattern = pattern != plain.end();
+    const std::optional<std::string> text =
+        has_pattern ? pattern->get<std::string>() : pattern_of_format(plain, max);
+    if (!text) return json_.string(min, max);
+    const std::string place = pointer_to(pointer, has_pattern ? "pattern" : "format");
     try {
       return pattern_string(json_, *text, min, max);
     } catch (const GrammarError& error) {
@@ -579,7 +506,9 @@ Grammar compile_json_schema(const Schema& schema, CompileBudget& budget) {
   JsonText json(builder);
   const GrammarBuilder::Rule root = builder.add_rule("the schema");
   builder.define(root, schema_values(json, schema, schema));
-  return builder.compile(root);
+  Grammar grammar = builder.compile(root);
+  grammar.warning = json.warning();
+  return grammar;
 }
 
 Expression schema_values(JsonText& json, const Schema& part, const Schema& root) {

@@ -2,7 +2,9 @@
 
 #include <array>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
+#include "core/text/quoted.h"
 #include "core/text/utf8.h"
 
 namespace sluice::constrain {
@@ -257,6 +259,21 @@ Expression JsonText::value() {
   b.define(*value_, b.choice({string(0, unlimited), number(), boolean(), b.literal("null"),
                               object(), array()}));
   return b.call(*value_);
+}
+
+void JsonText::leave_aside(std::string_view format) {
+  constexpr std::size_t names_max = 8;
+  if (left_aside_.size() < names_max) left_aside_.insert(text::escaped(format, 40));
+}
+
+std::string JsonText::warning() const {
+  if (left_aside_.empty()) return {};
+  const auto ascii = [](const nlohmann::json& text) {
+    return text.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  };
+  std::string names;
+  for (const std::string& name : left_aside_) names += (names.empty() ? "" : ", ") + ascii(name);
+  return "the schema has formats that are not known, so no text has to have them: " + names;
 }
 
 }  // namespace sluice::constrain

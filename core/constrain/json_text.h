@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -58,6 +59,11 @@ class JsonText {
   Expression array();
   Expression value();
 
+  // For a format that a schema names and no text has to have, as it is not known here.
+  void leave_aside(std::string_view format);
+  // Names these formats, in one line of ASCII; empty where there is none.
+  std::string warning() const;
+
  private:
   using Rule = GrammarBuilder::Rule;
 
@@ -72,6 +78,7 @@ class JsonText {
   std::optional<Expression> comma_, colon_, escaped_, rest_;
   std::optional<Expression> any_character_, number_, integer_, boolean_, object_, array_;
   std::optional<Rule> value_;
+  std::set<std::string> left_aside_;
 };
 
 }  // namespace sluice::constrain

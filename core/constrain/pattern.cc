@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/constrain/characters.h"
+#include "core/text/utf8.h"
 
 namespace sluice::constrain {
 namespace {
@@ -50,8 +51,9 @@ class PatternParser {
 
  private:
   GrammarError error(std::string_view what) const {
-    return GrammarError(
-        fmt::format("pattern, character {}: {}", text_.size() - rest_.size() + 1, what));
+    const std::string_view before = text_.substr(0, text_.size() - rest_.size());
+    const auto characters = std::ranges::count(before, false, utf8::is_continuation);
+    return GrammarError(fmt::format("pattern, character {}: {}", characters + 1, what));
   }
 
   bool take(std::string_view text) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/constrain/characters.h"
+#include "core/constrain/formats.h"
 #include "core/text/limited_json.h"
 #include "core/text/quoted.h"
 
@@ -107,6 +108,11 @@ bool has_length_between(const Schema& value, const Schema& plain) {
          (most == plain.end() || !most->is_number() || length <= most->get<double>());
 }
 
+// Whether a format forbids any text.
+bool constrains(const Schema& format) {
+  return format.is_string() && pattern_of_format(format.get_ref<const std::string&>(), 0);
+}
+
 }  // namespace
 
 GrammarError schema_error(std::string_view pointer, std::string_view what) {
@@ -159,7 +165,6 @@ bool has_element(const Schema& array, const Schema& value) {
 }
 
 std::string pointer_to(std::string_view pointer, std::string_view name) {
-  constexpr std::size_t pointer_bytes_max = 1000;  // the rest of a longer one is left out
   std::string longer(pointer);
   if (longer.size() > pointer_bytes_max) return longer.ends_with("/...") ? longer : longer + "/...";
   longer += '/';
@@ -414,6 +419,10 @@ void PlainMerger::merge_keyword(const std::string& name, Schema& own, const Sche
     if (is_greater == takes_greater) own = other;
   } else if (name == "uniqueItems") {
     own = true;
+  } else if (name == "format" && !constrains(other)) {
+    // a remark
+  } else if (name == "format" && !constrains(own)) {
+    own = other;
   } else if (name == "pattern" || name == "format" || name == "multipleOf") {
     throw schema_error(pointer_to(pointer_, name),
                        "two different ones at one place (by allOf or $ref) are not supported");

@@ -28,6 +28,7 @@ inline constexpr const char* chosen_branches = "oneOf";
 GrammarError schema_error(std::string_view pointer, std::string_view what);
 
 // A pointer of bounded length: what is deeper is left out.
+inline constexpr std::size_t pointer_bytes_max = 1000;
 std::string pointer_to(std::string_view pointer, std::string_view name);
 
 // The types that a plain schema means: those of `type`, else those that its keywords speak of.

@@ -60,8 +60,8 @@ struct Task : ResultSettings {
   // none at the end of the prompt. Empty: `prompt` is all.
   std::function<std::vector<tokenizer::Token>(std::size_t count)> more_prompt;
   std::uint64_t held_bytes = 0;  // memory that rows_bytes() does not count
-  std::string warning = {};      // what its client should know of the prompt; one line of ASCII
-  std::string answer_id = {};    // part of the ids of its calls; empty: the number of the row
+  std::string warning = {};    // what its client should know of prompt and form; one line of ASCII
+  std::string answer_id = {};  // part of the ids of its calls; empty: the number of the row
 };
 
 // What a task holds until it ends, apart from what the scheduler counts for a running one.

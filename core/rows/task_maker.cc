@@ -232,6 +232,7 @@ void TaskMaker::set_guide(const Request& request, const constrain::TextForm& for
     return;
   }
   const std::shared_ptr<const constrain::Constraint> constraint = library_->get(form);
+  warn_of(constraint->grammar().warning, task);
   const bool is_answer = std::holds_alternative<chat::DialogueBody>(request.prompt);
   // Where thoughts are messages, the form of calls has them.
   const bool has_gate = is_answer && !(form.calls && !form.calls->thought_open.empty());
@@ -249,6 +250,12 @@ void TaskMaker::set_guide(const Request& request, const constrain::TextForm& for
   task.held_bytes += constraint->bytes_max() + constrain::Guide::bytes_max(*constraint);
 }
 
+void TaskMaker::warn_of(const std::string& warning, Task& task) const {
+  if (warning.empty()) return;
+  task.warning += (task.warning.empty() ? "" : "; ") + warning;
+  if (options_.on_warning) options_.on_warning(warning);
+}
+
 // `has_form`: the answer has to have a form; then it may be calls only as a whole.
 TaskMaker::AnswerFacts TaskMaker::write_conversation(chat::DialogueBody body, bool has_form,
                                                      Task& task) const {
@@ -257,8 +264,7 @@ TaskMaker::AnswerFacts TaskMaker::write_conversation(chat::DialogueBody body, bo
   body.now = options_.now ? *options_.now : chat::template_time();
   chat::DialoguePrompt prompt = dialogue->encode(body);
   task.prompt = std::move(prompt.tokens);
-  task.warning = std::move(prompt.warning);
-  if (!task.warning.empty() && options_.on_warning) options_.on_warning(task.warning);
+  warn_of(prompt.warning, task);
   const bool has_tools = !body.tools.is_null();
   AnswerFacts facts{prompt.opens_thought, nullptr};
   if (has_tools && has_form && !call_mark_) {

@@ -99,6 +99,8 @@ class TaskMaker {
   void set_guide(const Request& request, const constrain::TextForm& form, const AnswerFacts& answer,
                  Task& task) const;
 
+  void warn_of(const std::string& warning, Task& task) const;  // of nothing where it is empty
+
   const tokenizer::Tokenizer& tokenizer_;
   TaskOptions options_;
   std::size_t piece_bytes_max_ = 4;  // of one token

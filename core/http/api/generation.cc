@@ -191,7 +191,7 @@ void Generation::take_end(std::size_t index, rows::Outcome outcome) {
   if (std::ranges::all_of(choices_, &Choice::is_done)) end_answer();
 }
 
-// Tells the client what it should know of its prompt.
+// Tells the client what it should know of its prompt and of the form that it asked for.
 std::vector<Field> Generation::fields() const {
   const std::string& warning = tasks_.front().warning;
   if (warning.empty()) return {};
