@@ -494,7 +494,8 @@ TEST_CASE("an integer from 2^63 on is printed and compared, and not calculated w
 
 TEST_CASE("the pairs of groupby have names") {
   const Json people = Json::parse(
-      R"([{"name": "a", "city": "Ulm"}, {"name": "b", "city": "Bonn"}, {"name": "c", "city": "ulm"}])");
+      R"([{"name": "a", "city": "Ulm"}, {"name": "b", "city": "Bonn"},
+          {"name": "c", "city": "ulm"}])");
   CHECK(text_of("{% for g in x | groupby('city') %}{{ g.grouper }}:"
                 "{{ g.list | map(attribute='name') | join(',') }} {% endfor %}",
                 {{"x", people}}) == "Bonn:b Ulm:a,c ");
