@@ -304,6 +304,34 @@ TEST_CASE("a journal that goes on where synchronising fails keeps what it has") 
   CHECK(content(path) == whole);
 }
 
+// Linux reports a failed write once, and counts what was to be written as written.
+TEST_CASE("what a failed sync has lost is not taken for durable by the next process") {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "out.jsonl";
+  ForgetfulDisk disk(folder.path(), sluice::test::random_seed());
+  {
+    Journal journal(path, disk);
+    journal.go_on();
+    journal.append(line(1));
+    journal.sync();
+    journal.append(line(2));
+    disk.lose_power();  // it was killed before it synchronised
+  }
+  disk.come_back();
+  disk.fail_syncs(1);  // the one that takes up what it left
+  std::string found;
+  {
+    Journal journal(path, disk);
+    CHECK(journal.scan().found.size() == 1);
+    CHECK(journal.go_on() == line(2).size());
+    found = content(path);
+    disk.lose_power();
+  }
+  disk.restart();
+  CHECK(found == line(1));
+  CHECK(content(path) == line(1));
+}
+
 // A job that is interrupted by power losses: rows come in any order, some syncs happen, and the
 // disk keeps no promise that it was not asked for.
 TEST_CASE("no row that was durable is lost with the power, and none is made up") {

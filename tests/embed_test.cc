@@ -16,12 +16,15 @@
 #include <vector>
 
 #include "base/descriptor.h"
+#include "core/cli/vector_file.h"
 #include "core/engine/engine.h"
 #include "core/error.h"
 #include "core/rows/pooling.h"
 #include "tests/catch.h"
+#include "tests/forgetful_disk.h"
 #include "tests/kernels_support.h"
 #include "tests/program.h"
+#include "tests/random_seed.h"
 #include "tests/sanitized.h"
 
 namespace sluice::test {
@@ -285,6 +288,41 @@ TEST_CASE("embed goes on after what was written, and not after what others have 
   std::ofstream(out) << fewer;
   check_fails(command + out, 2, "line 3: not the vector of row 3 of 600");
   CHECK(content(out) == fewer);
+}
+
+TEST_CASE("vectors that a failed sync has lost are not taken for durable by the next process") {
+  const batch::JobState state{1, 2, 3, {}, nlohmann::ordered_json::object()};
+  const std::vector<cli::RowVector> rows(3, {"", 1, Vector(32, 0.5F), "", ""});
+  for (const char* name : {"out.jsonl", "out.npy"}) {
+    INFO(name);
+    const Folder folder;
+    const fs::path path = folder.file(name);
+    ForgetfulDisk disk(folder.path(), random_seed());
+    const auto rows_found = [&] {
+      return cli::VectorFile(path, state, 32, false, disk).rows_done();
+    };
+    {
+      cli::VectorFile file(path, state, 32, false, disk);
+      file.append(std::span(rows).first(1));
+      disk.fail_syncs(1);
+      CHECK_THROWS_AS(file.append(std::span(rows).subspan(1)), std::system_error);
+    }
+    CHECK(rows_found() == 1);
+    {
+      cli::VectorFile file(path, state, 32, false, disk);
+      file.append(std::span(rows).subspan(1, 1));
+    }
+    // The next one was killed before it synchronised.
+    const std::string before = content(path);
+    const base::Descriptor file(disk.open(path.c_str(), O_RDWR | O_CLOEXEC, 0));
+    const std::string more = name == std::string("out.npy") ? before.substr(before.size() - 128)
+                                                            : cli::vector_line(3, rows[2]);
+    REQUIRE(disk.pwrite(file.number(), more.data(), more.size(),
+                        static_cast<off_t>(before.size())) > 0);
+    disk.fail_syncs(1);
+    CHECK(rows_found() == 2);
+    CHECK(content(path) == before);
+  }
 }
 
 TEST_CASE("embed does not go on with other settings, nor beside another process") {

@@ -7,6 +7,10 @@
 // puts one of the states into the folder that the disk may be in. come_back() leaves everything as
 // it was written instead: only the process was killed.
 //
+// After fail_syncs() synchronising a file fails as Linux has it: what was written before never
+// comes to the disk and counts as written, so that the next fsync succeeds, and the system shows it
+// until it is dropped from memory.
+//
 // Used by one thread, for the files of one folder.
 #pragma once
 
@@ -75,12 +79,32 @@ class ForgetfulDisk : public files::SystemCalls {
       name_changes_.clear();
     } else {
       File& file = files_[facts.st_ino];
+      if (syncs_to_fail_ > 0) {
+        --syncs_to_fail_;
+        file.pending.clear();
+        file.has_lost = true;
+        errno = EIO;
+        return -1;
+      }
       for (const Change& change : file.pending) apply(file.durable, change, change.bytes.size());
       file.pending.clear();
     }
     return 0;
   }
   int fdatasync(int descriptor) override { return fsync(descriptor); }
+  // What is dropped is read from the disk again. Bytes that never came there read as NUL.
+  int posix_fadvise(int descriptor, off_t, off_t, int advice) override {
+    File& file = files_[file_of(descriptor)];
+    if (advice != POSIX_FADV_DONTNEED || !file.has_lost) return 0;
+    std::string content = file.durable;
+    for (const Change& change : file.pending) apply(content, change, change.bytes.size());
+    struct stat facts {};
+    ::fstat(descriptor, &facts);
+    content.resize(static_cast<std::size_t>(facts.st_size), '\0');
+    return SystemCalls::pwrite(descriptor, content.data(), content.size(), 0) == facts.st_size
+               ? 0
+               : EIO;
+  }
   int rename(const char* from, const char* to) override {
     if (is_off()) return -1;
     struct stat facts {};
@@ -96,6 +120,8 @@ class ForgetfulDisk : public files::SystemCalls {
     name_changes_.push_back({name_of(path), std::nullopt});
     return SystemCalls::unlink(path);
   }
+
+  void fail_syncs(int count) { syncs_to_fail_ = count; }
 
   void lose_power() { is_off_ = true; }
   void come_back() { is_off_ = false; }
@@ -139,6 +165,7 @@ class ForgetfulDisk : public files::SystemCalls {
     std::string durable;
     std::vector<Change> pending;
     std::uint64_t order = 0;
+    bool has_lost = false;  // writes that a sync has failed for
   };
 
   bool is_off() const {
@@ -206,6 +233,7 @@ class ForgetfulDisk : public files::SystemCalls {
   std::filesystem::path folder_;
   std::mt19937_64 random_;
   bool is_off_ = false;
+  int syncs_to_fail_ = 0;
   std::map<ino_t, File> files_;
   std::uint64_t files_made_ = 0;
   std::vector<base::Descriptor> removed_;

@@ -47,6 +47,7 @@ Journal::Journal(const std::filesystem::path& path, files::SystemCalls& system,
     lock();
     files::remove_unfinished(path_, system_);
     files::sync_folder_of(path_, system_);
+    files::forget_unwritten(descriptor_, system_);
     scan_ = scan_journal(descriptor_, check);
   } catch (const std::system_error& error) {
     system_.close(descriptor_);
@@ -119,7 +120,7 @@ std::uint64_t Journal::go_on() {
   const std::uint64_t torn_bytes = scan_.bytes - scan_.whole_bytes;
   if (torn_bytes != 0) cut(size_);
   // The process that wrote the lines may have been killed before they were on the disk. Most were,
-  // so none is cut off where this fails.
+  // so none is cut off where this fails: whoever opens the file again finds those that are there.
   durable_bytes_ = size_;
   sync();
   return torn_bytes;

@@ -1,9 +1,10 @@
 // The output file of a batch as a journal: whole lines are appended, and however the process ends,
 // the file says which rows are done.
 //
-// Opening changes nothing of it: it locks the file and scans it (core/batch/journal_scan.h), and
-// removes what killed processes have left of new versions. The caller looks at the result and then
-// calls go_on() or begin_anew(). Both refuse a file that no batch has written.
+// Opening changes nothing of it: it locks the file and scans what the disk has of it
+// (core/batch/journal_scan.h), and removes what killed processes have left of new versions. The
+// caller looks at the result and then calls go_on() or begin_anew(). Both refuse a file that no
+// batch has written.
 //
 // Durability: a line is written in one piece as soon as its row is done, so it survives the end of
 // the process. sync_if_due(), called after each step, puts it on the disk within sync_period, or at

@@ -15,6 +15,7 @@
 
 #include "core/batch/journal.h"
 #include "core/error.h"
+#include "core/files/durable_file.h"
 #include "core/files/read_at.h"
 #include "core/rows/answer_body.h"
 #include "core/rows/row_json.h"
@@ -42,9 +43,9 @@ std::string vector_line(std::uint64_t row, const RowVector& vector) {
 }
 
 VectorFile::VectorFile(const std::filesystem::path& path, const batch::JobState& state,
-                       std::size_t numbers, bool restarts)
-    : path_(path), numbers_(numbers), rows_(state.rows) {
-  file_ = base::Descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+                       std::size_t numbers, bool restarts, files::SystemCalls& system)
+    : system_(system), path_(path), numbers_(numbers), rows_(state.rows) {
+  file_ = base::Descriptor(system_.open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!file_.is_open()) fail();
   struct stat found {};
   if (::fstat(file_.number(), &found) != 0) fail();
@@ -71,7 +72,9 @@ VectorFile::VectorFile(const std::filesystem::path& path, const batch::JobState&
                     path_.string(), fmt::join(changed, "; ")));
   }
   bytes_ = static_cast<std::uint64_t>(found.st_size);
+  files::forget_unwritten(file_.number(), system_);
   find_rows();
+  sync();
 }
 
 // The lock lasts until the file is closed.
@@ -85,7 +88,7 @@ void VectorFile::lock() const {
 void VectorFile::begin(const batch::JobState& state) {
   cut(0);
   sync();  // or old vectors might be found beside the new state
-  batch::write_state(path_, state);
+  batch::write_state(path_, state, system_);
   if (is_array()) write(array_header(rows_));
 }
 
@@ -202,7 +205,7 @@ void VectorFile::append(std::span<const RowVector> rows) {
 }
 
 void VectorFile::sync() const {
-  if (::fdatasync(file_.number()) != 0) fail();
+  if (system_.fdatasync(file_.number()) != 0) fail();
 }
 
 void VectorFile::read(std::span<char> out, std::uint64_t at) const {
@@ -217,7 +220,7 @@ void VectorFile::read(std::span<char> out, std::uint64_t at) const {
 void VectorFile::write(std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t n =
-        ::pwrite(file_.number(), bytes.data(), bytes.size(), static_cast<off_t>(bytes_));
+        system_.pwrite(file_.number(), bytes.data(), bytes.size(), static_cast<off_t>(bytes_));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail();
     bytes_ += static_cast<std::uint64_t>(n);
@@ -226,7 +229,7 @@ void VectorFile::write(std::string_view bytes) {
 }
 
 void VectorFile::cut(std::uint64_t bytes) {
-  if (::ftruncate(file_.number(), static_cast<off_t>(bytes)) != 0) fail();
+  if (system_.ftruncate(file_.number(), static_cast<off_t>(bytes)) != 0) fail();
   bytes_ = bytes;
 }
 

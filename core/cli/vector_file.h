@@ -14,6 +14,7 @@
 
 #include "base/descriptor.h"
 #include "core/batch/job_state.h"
+#include "core/files/system_calls.h"
 
 namespace sluice::cli {
 
@@ -29,11 +30,11 @@ class VectorFile {
  public:
   static constexpr std::uint64_t block_rows = 256;
 
-  // Opens the output and finds the rows that it has. `numbers`: of a vector. Throws UsageError when
-  // the file was begun with other settings or another input, when something else wrote it, and when
-  // another process is writing it; `restarts` deletes what it has.
+  // Opens the output, finds the rows that it has, and makes them durable. `numbers`: of a vector.
+  // Throws UsageError when the file was begun with other settings or another input, when something
+  // else wrote it, and when another process is writing it; `restarts` deletes what it has.
   VectorFile(const std::filesystem::path& path, const batch::JobState& state, std::size_t numbers,
-             bool restarts);
+             bool restarts, files::SystemCalls& system = files::kernel());
 
   std::uint64_t rows_done() const { return rows_done_; }
 
@@ -56,6 +57,7 @@ class VectorFile {
   void cut(std::uint64_t bytes);
   [[noreturn]] void fail() const;
 
+  files::SystemCalls& system_;
   std::filesystem::path path_;
   std::size_t numbers_;
   std::uint64_t rows_;  // of the input

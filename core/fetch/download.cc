@@ -136,7 +136,12 @@ class PartialFile {
   std::string finish_sum() { return sum_.finish(); }
 
   void commit(const fs::path& target) {
-    if (::fdatasync(file_.number()) != 0) fail_at(path_, "write");
+    if (::fdatasync(file_.number()) != 0) {
+      const int error = errno;
+      clear();  // or the next one would succeed, whatever the disk has
+      errno = error;
+      fail_at(path_, "write");
+    }
     if (::rename(path_.c_str(), target.c_str()) != 0) fail_at(target, "write");
     files::sync_folder_of(target);
   }

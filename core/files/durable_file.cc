@@ -127,7 +127,7 @@ void DurableFile::commit() {
     fail(errno);
   }
   if (system_.fsync(descriptor_) != 0) fail(errno);
-  if (!keep_cached_) (void)::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
+  if (!keep_cached_) (void)system_.posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
   close();
   if (system_.rename(temporary_.c_str(), target_.c_str()) != 0) fail(errno);
   temporary_.clear();
@@ -175,6 +175,13 @@ void remove_unfinished(const fs::path& path, SystemCalls& system) {
       system.unlink(at->path().c_str());
     }
   }
+}
+
+// A page whose writing has failed counts as written, so the second fdatasync succeeds. But like all
+// pages that count as written it can be dropped.
+void forget_unwritten(int descriptor, SystemCalls& system) {
+  (void)system.fdatasync(descriptor);
+  (void)system.posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
 }
 
 void sync_folder_of(const fs::path& path, SystemCalls& system) {

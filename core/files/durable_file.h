@@ -90,6 +90,12 @@ void remove_file(const std::filesystem::path& path, SystemCalls& system = kernel
 // one meanwhile. What cannot be removed stays.
 void remove_unfinished(const std::filesystem::path& path, SystemCalls& system = kernel());
 
+// Lets what is read of an open file be what the disk has of it, where the process that wrote it may
+// have ended before it was synchronised: after a write has failed, the system may go on to show
+// what the disk never got, and report it as synchronised. Reports no failure: what could not be
+// written is read as the disk has it.
+void forget_unwritten(int descriptor, SystemCalls& system = kernel());
+
 // Makes the names in a file's folder durable. Throws std::system_error.
 void sync_folder_of(const std::filesystem::path& path, SystemCalls& system = kernel());
 

@@ -45,6 +45,10 @@ int SystemCalls::fdatasync(int descriptor) {
   return ::fdatasync(descriptor);
 }
 
+int SystemCalls::posix_fadvise(int descriptor, off_t offset, off_t bytes, int advice) {
+  return ::posix_fadvise(descriptor, offset, bytes, advice);
+}
+
 int SystemCalls::rename(const char* from, const char* to) {
   return ::rename(from, to);
 }

@@ -27,6 +27,7 @@ class SystemCalls {
   virtual int unlink(const char* path);
   virtual int mkdir(const char* path, mode_t mode);
   virtual int close(int descriptor);
+  virtual int posix_fadvise(int descriptor, off_t offset, off_t bytes, int advice);
 };
 
 // The real ones. They hold no state.
