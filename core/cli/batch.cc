@@ -283,7 +283,7 @@ class Run {
       PreparedEngine prepared = prepare_engine(options_, {input_, done_, left_out, now_},
                                                [this] { grace_.stop_check(); });
       left_out = run_with(prepared);
-      if (!has_reader_) return 0;
+      if (!has_reader_) throw_no_reader();
       if (left_out.rows == 0 || interrupt_signal() != 0) return end(std::move(prepared));
       if (options_.common.quiet) continue;
       remark(fmt::format("planning anew for {} rows that are longer than those looked at before",

@@ -11,6 +11,7 @@
 #include "core/cli/interrupt.h"
 #include "core/cli/terminal.h"
 #include "core/cli/wrap.h"
+#include "core/error.h"
 
 namespace sluice::cli {
 
@@ -20,6 +21,13 @@ bool write_output(std::string_view text) {
   const bool has_hung_up = errno == EIO && interrupt_signal() == SIGHUP;
   if (errno == EPIPE || has_hung_up) return false;
   throw std::system_error(errno, std::generic_category(), "cannot write to standard output");
+}
+
+void throw_no_reader() {
+  throw_if_interrupted();
+  throw Error(ExitCode::io,
+              "the program that read standard output has ended, so the rows that are left are not "
+              "computed; with -o FILE the same command would go on with them");
 }
 
 void report_written(const std::filesystem::path& path, std::string_view text) {

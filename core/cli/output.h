@@ -16,6 +16,10 @@ namespace sluice::cli {
 // otherwise.
 bool write_output(std::string_view text);
 
+// Ends a job with rows that nobody can have, since write_output() has returned false: throws
+// Interrupted after a signal, otherwise Error.
+[[noreturn]] void throw_no_reader();
+
 // Says what was written to `path`: on standard output, or on standard error where the path is no
 // regular file, which may be standard output itself.
 void report_written(const std::filesystem::path& path, std::string_view text);
