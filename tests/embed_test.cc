@@ -415,6 +415,25 @@ TEST_CASE("an array of vectors has no place for errors, so the end names one") {
         std::string::npos);
 }
 
+TEST_CASE("errors that an earlier process has written count too") {
+  const Folder folder;
+  const std::string model = folder.file("m.gguf"), rows = folder.file("in.jsonl");
+  REQUIRE(shell("sluice synth tiny-bert " + model).status == 0);
+  std::ofstream(rows) << R"({"id":",\"error\":{","input":"a"})"
+                      << "\n{\"id\":\"b\",\"input\":7}\n{\"input\":\"a\"}\n{\n";
+  for (const auto& [name, example] :
+       {std::pair("out.jsonl", "line 2: \"input\""), std::pair("out.npy", "row 2: ")}) {
+    const std::string command =
+        "sluice embed " + model + " -f " + rows + " -o " + folder.file(name);
+    REQUIRE(shell(command).status == 0);
+    const Result again = shell(command);
+    INFO(again.errors);
+    CHECK(again.errors.find(std::string("4 of 4 texts are done, 0 of them now; 2 have an error in "
+                                        "place of a vector, such as ") +
+                            example) != std::string::npos);
+  }
+}
+
 TEST_CASE("rerank prints the best text first") {
   const Folder folder;
   const fs::path path = make_tiny(folder, "bert-rank", "f32");
@@ -461,13 +480,39 @@ TEST_CASE("rerank reads a long file in blocks, within its memory") {
   std::ofstream(folder.file("in.txt")) << "text " << results[400]["index"].get<int>() % 3 << "\n";
   const nlohmann::json alone = nlohmann::json::parse(shell(command + " --json").output);
   CHECK(alone["results"][0]["relevance_score"] == results[400]["relevance_score"]);
-  // All rows are looked at before one is computed, and are not held together for that.
-  if (base::is_sanitized) return;
-  texts.open(folder.file("in.txt"));
-  for (int i = 0; i < 200'000; ++i) texts << "x\n";
-  for (int i = 0; i < 2500; ++i) texts << "word ";
-  texts.close();
-  check_fails("ulimit -d 200000; " + command + " --threads 1", 2, "line 200001: ");
+}
+
+TEST_CASE("a text that cannot be rated is an error of its own") {
+  const Folder folder;
+  const std::string model = folder.file("m.gguf"), lines = folder.file("in.txt"),
+                    rows = folder.file("in.jsonl");
+  REQUIRE(shell("sluice synth tiny-bert-scores " + model + " --quant Q8_0").status == 0);
+  std::string too_long;
+  for (int i = 0; i < 2500; ++i) too_long += "word ";
+  std::ofstream(lines) << "the water\n\n" << too_long << "\nold city\n";
+  std::ofstream(rows)
+      << "{\"input\":\"the water\"}\n\n{\"input\":\"" << too_long
+      << "\"}\n{\"id\":4,\"input\":\"old city\"}\n{\"text\":\"\"}\n{\"input\":[1]}\n";
+  const std::string command = "sluice rerank " + model + " --query 'who?' -f ";
+  const Result of_lines = shell(command + lines + " --json"), of_rows = shell(command + rows);
+  REQUIRE(of_lines.status == 0);
+  CHECK(of_lines.errors.find("of 3 texts 1 has an error in place of a score, such as line 3: ") !=
+        std::string::npos);
+  const nlohmann::json all = nlohmann::json::parse(of_lines.output);
+  REQUIRE(all["results"].size() == 2);
+  REQUIRE(all["errors"].size() == 1);
+  CHECK(all["errors"][0]["index"] == 1);
+  CHECK(all["errors"][0]["line"] == 3);
+  CHECK(all["errors"][0]["code"] == "prompt_too_long");
+  CHECK(all["errors"][0]["message"].get<std::string>().starts_with("line 3: "));
+  // In a file of JSON the text is a member, and what is printed is the line.
+  REQUIRE(of_rows.status == 0);
+  CHECK(of_rows.errors.find("of 5 texts 3 have an error in place of a score, such as line 3: ") !=
+        std::string::npos);
+  CHECK(std::ranges::count(of_rows.output, '\n') == 2);
+  CHECK(of_rows.output.find("\t{\"id\":4,\"input\":\"old city\"}\n") != std::string::npos);
+  const nlohmann::json same = nlohmann::json::parse(shell(command + rows + " --json").output);
+  CHECK(same["results"] == all["results"]);
 }
 
 TEST_CASE("an encoder says what it does not do") {

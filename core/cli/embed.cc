@@ -132,6 +132,18 @@ bool is_json(const std::filesystem::path& file) {
   return file.extension() == ".jsonl" || file.extension() == ".json";
 }
 
+// Throws BadRow.
+TextRow read_row(const std::filesystem::path& file, const batch::Input& input, std::uint64_t row) {
+  if (is_json(file)) return parse_row(input.read(row));
+  return {{}, text_of_line(input, row)};
+}
+
+// "2 have an error in place of a vector, such as line 3: ..."
+std::string errors_text(const RowErrors& errors, std::string_view place_of) {
+  return fmt::format("{} {} an error in place of a {}, such as {}", errors.count,
+                     errors.count == 1 ? "has" : "have", place_of, errors.first);
+}
+
 // The end of the block that begins with row `first`. `more_bytes`: of each row, besides its line.
 std::uint64_t block_end(const batch::Input& input, std::uint64_t first, std::uint64_t more_bytes) {
   std::uint64_t bytes = 0;
@@ -150,8 +162,6 @@ class EmbedRun {
       : options_(options), input_(input), maker_(engine, options.parallel) {}
 
   std::uint64_t tokens() const { return tokens_; }
-  std::uint64_t errors() const { return errors_; }
-  const std::string& first_error() const { return first_error_; }
 
   // The vectors of rows from `first` on, as many as make a block.
   std::vector<RowVector> block(std::uint64_t first) {
@@ -173,8 +183,7 @@ class EmbedRun {
  private:
   void add(std::uint64_t row, RowVector& vector, std::vector<rows::Task>& tasks) {
     try {
-      TextRow text = is_json(options_.file) ? parse_row(input_.read(row))
-                                            : TextRow{{}, text_of_line(input_, row)};
+      TextRow text = read_row(options_.file, input_, row);
       vector.id = std::move(text.id);
       auto made = maker_.make(text.prompt, row);
       if (const auto* refused = std::get_if<rows::RefusedRow>(&made)) {
@@ -189,14 +198,12 @@ class EmbedRun {
   void fail(std::string code, const std::string& problem, RowVector& vector, std::uint64_t row) {
     vector.code = std::move(code);
     vector.problem = fmt::format("line {}: {}", input_.line_number(row), problem);
-    if (errors_++ == 0) first_error_ = vector.problem;
   }
 
   const EmbedOptions& options_;
   const batch::Input& input_;
   VectorMaker maker_;
-  std::uint64_t tokens_ = 0, errors_ = 0;
-  std::string first_error_;
+  std::uint64_t tokens_ = 0;
 };
 
 // The rows in blocks, so that only their scores are held together.
@@ -209,17 +216,9 @@ class RerankRun {
         input_(input),
         maker_(engine, options.parallel),
         pair_(engine.tokenizer(), engine.facts().rerank_template),
-        scores_(input.rows()) {}
+        scores_(input.rows(), std::numeric_limits<float>::quiet_NaN()) {}
 
   std::uint64_t tokens() const { return tokens_; }
-
-  // Throws UsageError when a row cannot be computed, so that none is found after hours.
-  void check() const {
-    for (std::uint64_t row = 1; row <= input_.rows(); ++row) {
-      throw_if_interrupted();
-      make(row);
-    }
-  }
 
   void compute() {
     Progress progress(options_.common.quiet);
@@ -227,9 +226,15 @@ class RerankRun {
       progress.show(fmt::format("rerank: {} of {} texts", first - 1, input_.rows()));
       const std::uint64_t end = block_end(input_, first, options_.query.size());
       std::vector<rows::Task> tasks;
-      for (; first != end; ++first) tasks.push_back(make(first));
+      for (; first != end; ++first) {
+        auto made = make(first);
+        if (auto* task = std::get_if<rows::Task>(&made)) tasks.push_back(std::move(*task));
+      }
       maker_.run(std::move(tasks), [&](const rows::Task& task, const rows::Outcome& outcome) {
-        if (outcome.end != rows::Outcome::End::completed) throw UsageError(outcome.problem);
+        if (outcome.end != rows::Outcome::End::completed) {
+          if (failure_.empty()) failure_ = outcome.problem;
+          return;
+        }
         scores_[task.row - 1] = outcome.completion.embedding.front();
         tokens_ += outcome.completion.prompt_tokens;
       });
@@ -244,29 +249,60 @@ class RerankRun {
     for (std::size_t place = 0; place < order.size(); ++place) {
       if (!print_row(order[place], place == 0)) return false;
     }
-    return !options_.json ||
-           write_output(fmt::format("\n  ],\n  \"prompt_tokens\": {}\n}}\n", tokens_));
+    if (!options_.json) return true;
+    bool is_first = true;
+    for (std::uint64_t row = 1; row <= input_.rows(); ++row) {
+      if (has_score(row)) continue;
+      if (!print_error(row, std::exchange(is_first, false))) return false;
+    }
+    return write_output(fmt::format("\n  ],\n  \"prompt_tokens\": {}\n}}\n", tokens_));
+  }
+
+  RowErrors errors() const {
+    RowErrors errors;
+    for (std::uint64_t row = 1; row <= input_.rows(); ++row) {
+      if (!has_score(row)) errors.add(errors.count == 0 ? problem_of(row).reason : "");
+    }
+    return errors;
   }
 
  private:
-  rows::Task make(std::uint64_t row) const {
-    auto made = maker_.make(pair_.encode(options_.query, text_of_line(input_, row)), row);
-    if (const auto* refused = std::get_if<rows::RefusedRow>(&made)) {
-      throw UsageError(fmt::format("{}: line {}: {}", options_.file.string(),
-                                   input_.line_number(row), refused->reason));
+  bool has_score(std::uint64_t row) const { return !std::isnan(scores_[row - 1]); }
+
+  std::variant<rows::Task, rows::RefusedRow> make(std::uint64_t row) const {
+    const auto refused = [&](std::string_view code, const std::string& reason) {
+      return rows::RefusedRow{
+          {}, code, fmt::format("line {}: {}", input_.line_number(row), reason)};
+    };
+    try {
+      const TextRow text = read_row(options_.file, input_, row);
+      const auto* words = std::get_if<std::string>(&text.prompt);
+      if (words == nullptr) throw rows::BadRow("\"input\" must be a text here");
+      auto made = maker_.make(pair_.encode(options_.query, *words), row);
+      const auto* bad = std::get_if<rows::RefusedRow>(&made);
+      if (bad != nullptr) return refused(bad->code, bad->reason);
+      return made;
+    } catch (const rows::BadRow& bad) {
+      return refused("invalid_request", bad.what());
     }
-    return std::get<rows::Task>(std::move(made));
   }
 
-  // What is not a number comes last.
+  // Of a row that has no score. Problems are found again, since there may be many.
+  rows::RefusedRow problem_of(std::uint64_t row) const {
+    auto made = make(row);
+    if (auto* refused = std::get_if<rows::RefusedRow>(&made)) return std::move(*refused);
+    return {{},
+            rows::cannot_run,
+            fmt::format("line {}: {}", input_.line_number(row),
+                        failure_.empty() ? "the model gave no usable number" : failure_)};
+  }
+
   std::vector<std::uint32_t> best_first() const {
     std::vector<std::uint32_t> order(scores_.size());
     std::iota(order.begin(), order.end(), 0U);
+    std::erase_if(order, [&](std::uint32_t i) { return std::isnan(scores_[i]); });
     std::ranges::sort(order, [&](std::uint32_t a, std::uint32_t b) {
-      constexpr float least = -std::numeric_limits<float>::infinity();
-      const float of_a = std::isnan(scores_[a]) ? least : scores_[a];
-      const float of_b = std::isnan(scores_[b]) ? least : scores_[b];
-      return of_a != of_b ? of_a > of_b : a < b;
+      return scores_[a] != scores_[b] ? scores_[a] > scores_[b] : a < b;
     });
     if (options_.top != 0 && options_.top < order.size()) order.resize(options_.top);
     return order;
@@ -284,11 +320,21 @@ class RerankRun {
         is_first ? "" : ",", i, line, nlohmann::ordered_json(scores_[i]).dump()));
   }
 
+  bool print_error(std::uint64_t row, bool is_first) const {
+    const rows::RefusedRow problem = problem_of(row);
+    return write_output(
+        fmt::format("{}\n    {{\n      \"index\": {},\n      \"line\": {},\n      \"code\": {},\n"
+                    "      \"message\": {}\n    }}",
+                    is_first ? "\n  ],\n  \"errors\": [" : ",", row - 1, input_.line_number(row),
+                    rows::json_text(std::string(problem.code)), rows::json_text(problem.reason)));
+  }
+
   const RerankOptions& options_;
   const batch::Input& input_;
   VectorMaker maker_;
   rows::PairPrompt pair_;
-  std::vector<float> scores_;
+  std::vector<float> scores_;  // of rows without one, not a number
+  std::string failure_;        // of the first row that could not be run
   std::uint64_t tokens_ = 0;
 };
 
@@ -385,6 +431,7 @@ int run_embed(const EmbedOptions& options) {
   Progress progress(options.common.quiet);
   const Stopwatch stopwatch;
   std::uint64_t done = file ? file->rows_done() : 0;
+  RowErrors errors = file ? file->errors_found() : RowErrors{};
   const std::uint64_t before = done;
   try {
     while (done < input.rows()) {
@@ -392,7 +439,10 @@ int run_embed(const EmbedOptions& options) {
       const std::vector<RowVector> vectors = run.block(done + 1);
       if (file) file->append(vectors);
       for (std::size_t i = 0; !file && i < vectors.size(); ++i) {
-        if (!write_output(vector_line(done + 1 + i, vectors[i]))) return 0;
+        if (!write_output(vector_line(done + 1 + i, vectors[i]))) throw_no_reader();
+      }
+      for (const RowVector& vector : vectors) {
+        if (!vector.problem.empty()) errors.add(vector.problem);
       }
       done += vectors.size();
     }
@@ -406,10 +456,7 @@ int run_embed(const EmbedOptions& options) {
   if (!options.common.quiet) {
     std::string line = fmt::format("{} of {} texts are done", done, input.rows());
     if (before != 0) line += fmt::format(", {} of them now", done - before);
-    if (run.errors() != 0) {
-      line += fmt::format("; {} {} an error in place of a vector, such as {}", run.errors(),
-                          run.errors() == 1 ? "has" : "have", run.first_error());
-    }
+    if (errors.count != 0) line += "; " + errors_text(errors, "vector");
     if (done < input.rows()) line += "; the same command goes on with the rest";
     remark(line);
     remark(memory_line(record));
@@ -424,9 +471,10 @@ int run_embed(const EmbedOptions& options) {
 CLI::App* add_rerank(CLI::App& program, RerankOptions& options) {
   CLI::App* command = add_command(
       program, "rerank", "Rate the texts of a file by how well they answer a query",
-      "Each line that is not blank is a text. Prints a line for each, the best first: its score,\n"
-      "the number of its line, and the text. Scores compare texts for one query; what they mean\n"
-      "besides is for the model to say.\n\n"
+      "Each line that is not blank is a text; in a file named *.jsonl it is an object with the\n"
+      "text as \"input\", as `sluice embed` has it. Prints a line for each, the best first: its\n"
+      "score, the number of its line, and the line. What cannot be rated is told at the end.\n"
+      "Scores compare texts for one query; what they mean besides is for the model to say.\n\n"
       "Example:\n"
       "  sluice rerank gte-reranker.gguf --query \"Who wrote it?\" -f passages.txt");
   add_shared_options(*command, options.common, options.file, options.parallel,
@@ -457,11 +505,14 @@ int run_rerank(const RerankOptions& options) {
         "or use `sluice embed`");
   }
   RerankRun run(options, input, *engine);
-  run.check();
   const Stopwatch stopwatch;
   run.compute();
   const double seconds = stopwatch.seconds();
   if (!run.print()) return 0;
+  const RowErrors errors = run.errors();
+  if (errors.count != 0 && !options.common.quiet) {
+    remark(fmt::format("of {} texts {}", input.rows(), errors_text(errors, "score")));
+  }
   const RunRecord record(*engine);
   engine.reset();
   watch.write_report(

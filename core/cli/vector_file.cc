@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <cmath>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/batch/journal.h"
+#include "core/batch/result.h"
 #include "core/error.h"
 #include "core/files/durable_file.h"
 #include "core/files/read_at.h"
@@ -126,6 +128,16 @@ void VectorFile::find_array_rows() {
     if (!is_row_written(row)) rows_done_ = row;
   }
   cut(array_header_bytes + rows_done_ * row_bytes);
+  find_array_errors();
+}
+
+void VectorFile::find_array_errors() {
+  for (std::uint64_t row = 0; row < rows_done_; ++row) {
+    float first = 0;
+    read({reinterpret_cast<char*>(&first), sizeof first},
+         array_header_bytes + row * numbers_ * sizeof(float));
+    if (std::isnan(first)) errors_found_.add(fmt::format("row {}: it is not a number", row + 1));
+  }
 }
 
 // After a loss of power a file may be as long as it was, with zeros where nothing came to the disk.
@@ -157,6 +169,10 @@ void VectorFile::find_lines() {
     }
     ++rows_done_;
     whole += line.size() + 1;
+    // Quotes within an id have a backslash before them.
+    if (line.find(R"(,"error":{)") != line.npos) {
+      errors_found_.add(errors_found_.count == 0 ? batch::error_message(line) : "");
+    }
     line.clear();
     return true;
   };

@@ -26,6 +26,16 @@ struct RowVector {
   std::string code, problem;  // problem is empty where there are values
 };
 
+// The rows without a result, and why the first has none.
+struct RowErrors {
+  std::uint64_t count = 0;
+  std::string first;
+
+  void add(const std::string& problem) {
+    if (count++ == 0) first = problem;
+  }
+};
+
 class VectorFile {
  public:
   static constexpr std::uint64_t block_rows = 256;
@@ -37,6 +47,8 @@ class VectorFile {
              bool restarts, files::SystemCalls& system = files::kernel());
 
   std::uint64_t rows_done() const { return rows_done_; }
+  // Among the rows that were there when it was opened.
+  const RowErrors& errors_found() const { return errors_found_; }
 
   // Appends the rows that follow, `block_rows` at most, and makes them durable. Throws Error where
   // the file was removed, replaced or written to meanwhile.
@@ -50,6 +62,7 @@ class VectorFile {
   void find_array_rows();
   void find_lines();
   bool is_row_written(std::uint64_t row) const;
+  void find_array_errors();
   void begin(const batch::JobState& state);
   void read(std::span<char> out, std::uint64_t at) const;
   void write(std::string_view bytes);
@@ -62,6 +75,7 @@ class VectorFile {
   std::size_t numbers_;
   std::uint64_t rows_;  // of the input
   std::uint64_t rows_done_ = 0, bytes_ = 0;
+  RowErrors errors_found_;
   base::Descriptor file_;
 };
 
