@@ -51,6 +51,21 @@ mode_t mode_of(const fs::path& path) {
 
 }  // namespace
 
+TEST_CASE("what a killed process has left goes when its file is written again") {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "a", left = folder.path() / "a.partial-abcdef";
+  write(left, "of a killed process");
+  const DurableFile living(path, {.named_by = NamedBy::user});
+  CHECK_FALSE(fs::exists(left));
+  CHECK(files_in(folder.path()) == 1);
+  {
+    const DurableFile second(path, {.named_by = NamedBy::user});
+    remove_unfinished(path);
+    CHECK(files_in(folder.path()) == 2);  // both are still being written
+  }
+  CHECK(files_in(folder.path()) == 1);
+}
+
 TEST_CASE("the content is synchronised before the name, and the folder after it") {
   const TemporaryFolder folder;
   RecordedCalls system;

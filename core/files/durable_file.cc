@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <utility>
@@ -62,7 +63,10 @@ DurableFile::DurableFile(const fs::path& path, const DurableFileOptions& options
     if (descriptor_ < 0) fail(errno);
     return;
   }
-  if (is_users) target_ = target_of(target_);
+  if (is_users) {
+    target_ = target_of(target_);
+    remove_unfinished(target_, system_);
+  }
   struct stat replaced {};
   const bool keeps_mode =
       is_users && ::lstat(target_.c_str(), &replaced) == 0 && S_ISREG(replaced.st_mode);
@@ -78,6 +82,7 @@ void DurableFile::open_temporary(mode_t mode) {
   std::string name = (folder_of(target_) / temporary_name(target_)).string();
   descriptor_ = system_.mkostemp(name.data(), O_CLOEXEC);
   if (descriptor_ < 0) fail(errno);
+  (void)::flock(descriptor_, LOCK_EX | LOCK_NB);
   // So far it is its owner's alone. It stays so where a file system does not let others than the
   // owner of the mount change modes (FAT, for example).
   if (system_.fchmod(descriptor_, mode) != 0 && errno != EPERM) {
@@ -171,9 +176,12 @@ void remove_unfinished(const fs::path& path, SystemCalls& system) {
        at.increment(ignored)) {
     const std::string name = at->path().filename().string();
     const bool is_ours = name.size() == pattern.size() && name.starts_with(fixed);
-    if (is_ours && fs::is_regular_file(at->symlink_status(ignored))) {
-      system.unlink(at->path().c_str());
-    }
+    if (!is_ours || !fs::is_regular_file(at->symlink_status(ignored))) continue;
+    const int descriptor =
+        system.open(at->path().c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+    if (descriptor < 0) continue;
+    if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0) system.unlink(at->path().c_str());
+    system.close(descriptor);
   }
 }
 

@@ -4,7 +4,9 @@
 // unpredictable letters (mkostemp). So neither a symbolic link placed there nor the remains of a
 // killed process can be in the way. commit() synchronises the file before it renames it, and the
 // folder afterwards: after a power loss at any moment there is the old file or the new one, whole.
-// A file that is destroyed without commit() is removed.
+// A file that is destroyed without commit() is removed. What a killed process has left is removed
+// when the same file is written again with a name that a user chose: a lock of the temporary file,
+// which ends with its process, says that it is still being written.
 //
 // All members throw std::system_error with the name of the file. Used by one thread.
 #pragma once
@@ -86,8 +88,8 @@ void make_private_folder(const std::filesystem::path& path, SystemCalls& system 
 // Removes a file, if it is there. Throws std::system_error.
 void remove_file(const std::filesystem::path& path, SystemCalls& system = kernel());
 
-// Removes what killed programs have left of a file of this name (DurableFile). Nobody may write
-// one meanwhile. What cannot be removed stays.
+// Removes what killed processes have left of a file of this name (DurableFile). What cannot be
+// removed stays.
 void remove_unfinished(const std::filesystem::path& path, SystemCalls& system = kernel());
 
 // Lets what is read of an open file be what the disk has of it, where the process that wrote it may
