@@ -542,6 +542,11 @@ TEST_CASE("merge replaces an output only when told to") {
   const std::string merged = job.output("merged");
   CHECK(lines_of(merged).size() == 4);
   check_fails(merge, 2, "--force");
+  const std::string part = job.output("p1");
+  check_fails("sluice merge " + job.folder.file("p1") + " " + job.folder.file("p2") +
+                  " --force -o " + job.folder.file("p1"),
+              2, "a part: name another one");
+  CHECK(job.output("p1") == part);
   CHECK(shell(merge + " --force").status == 0);
   CHECK(job.output("merged") == merged);
   write(job.folder.file("merged"), "mine");

@@ -115,6 +115,9 @@ class Merger {
       out.write_at(targets[row - 1], std::as_bytes(std::span(line)));
     }
     require_unchanged(open_part);
+    // What it replaces may be of another job, which must not go on with these results.
+    files::remove_file(state_path(output));
+    files::sync_folder_of(output);
     out.commit();
   }
 

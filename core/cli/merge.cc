@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/batch/job_state.h"
 #include "core/batch/merge.h"
 #include "core/cli/batch_output.h"
 #include "core/cli/files.h"
@@ -34,6 +35,10 @@ CLI::App* add_merge(CLI::App& program, MergeOptions& options) {
 }
 
 int run_merge(const MergeOptions& options) {
+  for (const std::filesystem::path& part : options.parts) {
+    refuse_same_file(options.output, part, "a part");
+    refuse_same_file(options.output, batch::state_path(part), "the state of a part");
+  }
   ask_before_replacing(options.output, options.force);
   const InterruptGuard guard;
   const batch::DoneRows done =
