@@ -878,6 +878,8 @@ TEST_CASE("a pipe is an input like any other, and can be gone on with") {
   REQUIRE(shell(piped).status == 0);
   CHECK(sorted(job.output()) == sorted(job.output("undisturbed")));
   check_fails("sluice batch " + job.model + " " + job.folder.file("") + " -q -o x", 5, "directory");
+  check_fails("TMPDIR=" + job.folder.file("no") + " sluice batch " + job.model + " - -q -o -", 5,
+              "TMPDIR names no folder");
 }
 
 TEST_CASE("a full disk ends with status 5, and the job goes on when there is room") {

@@ -323,6 +323,11 @@ TEST_CASE("a model that is not here is planned, and looked at, by its header alo
   CHECK(fs::exists(headers / "header-new"));
 }
 
+TEST_CASE("without a cache and a folder for temporary files a header has no place") {
+  check_fails("unset HOME XDG_CACHE_HOME HF_HOME; TMPDIR=/no/such sluice plan hf:a/b/c.gguf", 5,
+              "TMPDIR names no folder");
+}
+
 TEST_CASE("the list has the speed of a model that has run here, and of no other") {
   SmallHub hub;
   const Caches caches(hub);

@@ -18,6 +18,7 @@
 #include "core/error.h"
 #include "core/files/checksum.h"
 #include "core/files/read_at.h"
+#include "core/files/temporary_folder.h"
 #include "core/rows/request.h"
 
 namespace sluice::batch {
@@ -127,15 +128,7 @@ void Input::require_unchanged() const {
 }
 
 void Input::replace_by_copy() {
-  std::error_code absent;
-  const std::filesystem::path folder = std::filesystem::temp_directory_path(absent);
-  if (absent) {
-    throw Error(ExitCode::io,
-                fmt::format("cannot copy {}: TMPDIR names no folder; let it name one, "
-                            "or unset it",
-                            name_));
-  }
-  std::string name = (folder / "sluice-input-XXXXXX").string();
+  std::string name = (files::temporary_folder() / "sluice-input-XXXXXX").string();
   base::Descriptor copy(::mkostemp(name.data(), O_CLOEXEC));
   if (!copy.is_open()) {
     throw std::system_error(errno, std::generic_category(),

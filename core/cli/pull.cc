@@ -19,6 +19,7 @@
 #include "core/fetch/fetch.h"
 #include "core/fetch/places.h"
 #include "core/fetch/remote_model.h"
+#include "core/files/temporary_folder.h"
 #include "core/text/quoted.h"
 
 namespace sluice::cli {
@@ -117,7 +118,7 @@ class HeaderFolder {
  public:
   HeaderFolder() {
     const fs::path cache = fetch::own_cache();
-    const fs::path parent = cache.empty() ? fs::temp_directory_path() : cache / "headers";
+    const fs::path parent = cache.empty() ? files::temporary_folder() : cache / "headers";
     fetch::make_folder(parent);
     if (!cache.empty()) remove_old_headers(parent);
     std::string pattern = (parent / "header-XXXXXX").string();
