@@ -76,6 +76,13 @@ bool is_plain_name(std::string_view name) {
   });
 }
 
+// A row of a text, which jq and Python write in the same way.
+std::string row_of(std::string_view text, bool takes_messages) {
+  return takes_messages
+             ? fmt::format(R"({{"messages": [{{"role": "user", "content": {}}}]}})", text)
+             : fmt::format(R"({{"prompt": {}}})", text);
+}
+
 // The column that most likely is the prompt.
 std::string prompt_column(const std::vector<std::string>& names) {
   for (const std::string_view usual : {"prompt", "question", "text", "input", "content"}) {
@@ -87,7 +94,7 @@ std::string prompt_column(const std::vector<std::string>& names) {
 }
 
 // A table, if the rows have the same number of fields, two or more, under names of columns.
-std::optional<Form> table_form(const std::vector<std::string>& rows) {
+std::optional<Form> table_form(const std::vector<std::string>& rows, bool takes_messages) {
   for (const char separator : {'\t', ';', ','}) {
     std::vector<std::string> names = fields_of(rows.front(), separator);
     for (std::string& name : names) {
@@ -102,11 +109,12 @@ std::optional<Form> table_form(const std::vector<std::string>& rows) {
                           });
     if (!is_table) continue;
     const std::string_view written = separator == '\t' ? "\\t" : separator == ';' ? ";" : ",";
-    return Form{separator == '\t' ? "a table with tabs" : "CSV",
-                fmt::format("python3 -c 'import csv, json, sys; [print(json.dumps({{\"prompt\": "
-                            "row[\"{}\"]}})) for row in csv.DictReader(sys.stdin, "
-                            "delimiter=\"{}\")]' <",
-                            prompt_column(names), written)};
+    return Form{
+        separator == '\t' ? "a table with tabs" : "CSV",
+        fmt::format("python3 -c 'import csv, json, sys; [print(json.dumps({})) for row in "
+                    "csv.DictReader(sys.stdin, delimiter=\"{}\")]' <",
+                    row_of(fmt::format("row[\"{}\"]", prompt_column(names)), takes_messages),
+                    written)};
   }
   return std::nullopt;
 }
@@ -123,7 +131,8 @@ std::optional<Form> packed_form(std::string_view row) {
 }
 
 // JSON, but not one object on each line.
-std::optional<Form> json_form(const std::vector<std::string>& rows, bool is_whole) {
+std::optional<Form> json_form(const std::vector<std::string>& rows, bool is_whole,
+                              bool takes_messages) {
   const std::string_view first = rows.front();
   const auto value = nlohmann::json::parse(first, nullptr, false);  // discarded if it is none
   if (begins_with(first, '[')) {
@@ -133,7 +142,8 @@ std::optional<Form> json_form(const std::vector<std::string>& rows, bool is_whol
     if (has_messages) return Form{"JSON arrays of messages", "jq -c '{messages: .}'"};
     if (is_one) {
       return Form{"a JSON array",
-                  "jq -c '.[] | if type == \"object\" then . else {prompt: .} end'"};
+                  fmt::format("jq -c '.[] | if type == \"object\" then . else {} end'",
+                              row_of(".", takes_messages))};
     }
   }
   if (begins_with(first, '{')) {
@@ -147,15 +157,18 @@ std::optional<Form> json_form(const std::vector<std::string>& rows, bool is_whol
                   "for line in sys.stdin]' <"};
     }
   }
-  if (value.is_string()) return Form{"JSON texts without objects", "jq -c '{prompt: .}'"};
+  if (value.is_string()) {
+    return Form{"JSON texts without objects",
+                fmt::format("jq -c '{}'", row_of(".", takes_messages))};
+  }
   return std::nullopt;
 }
 
-Form form_of(const std::vector<std::string>& rows, bool is_whole) {
+Form form_of(const std::vector<std::string>& rows, bool is_whole, bool takes_messages) {
   if (const auto form = packed_form(rows.front())) return *form;
-  if (const auto form = json_form(rows, is_whole)) return *form;
-  if (const auto form = table_form(rows)) return *form;
-  return {"plain text", "jq -Rc '{prompt: .}'"};
+  if (const auto form = json_form(rows, is_whole, takes_messages)) return *form;
+  if (const auto form = table_form(rows, takes_messages)) return *form;
+  return {"plain text", fmt::format("jq -Rc '{}'", row_of(".", takes_messages))};
 }
 
 // The path as a word of a shell.
@@ -171,7 +184,8 @@ std::string shell_word(const std::string& path) {
 
 }  // namespace
 
-std::optional<std::string> explain_no_rows(const Input& input, const std::string& path) {
+std::optional<std::string> explain_no_rows(const Input& input, const std::string& path,
+                                           const std::function<bool()>& takes_messages) {
   const std::uint64_t count = std::min(input.rows(), rows_looked_at);
   if (count == 0) return std::nullopt;
   std::vector<std::string> rows;
@@ -181,7 +195,7 @@ std::optional<std::string> explain_no_rows(const Input& input, const std::string
     if (rows.back().size() > sample_bytes_max) rows.back().resize(sample_bytes_max);
     rows.back().shrink_to_fit();
   }
-  const Form form = form_of(rows, count == input.rows());
+  const Form form = form_of(rows, count == input.rows(), takes_messages());
   const bool is_pipe = path == "-";
   std::string line = fmt::format(
       "{} is no file of rows: {} a JSON object; it seems to be {}",

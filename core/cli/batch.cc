@@ -353,7 +353,10 @@ int run_rows(const BatchOptions& options) {
                  .keep = {options.prompt_cache.folder},
                  .has_temporary = is_copied(options.input)});
   const batch::Input input = read_input(options);
-  if (const auto problem = batch::explain_no_rows(input, options.input.string())) {
+  const auto takes_messages = [&] {
+    return options.chat_format != "auto" || has_chat_template(options.common.model);
+  };
+  if (const auto problem = batch::explain_no_rows(input, options.input.string(), takes_messages)) {
     throw UsageError(*problem);
   }
   OpenedOutput output{nullptr, chat::template_time()};
