@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -490,4 +491,6 @@ TEST_CASE("parts become the whole in the order of the input, or a reason why not
   check_fails(parts, "--shard");
   fs::remove(state_path(part(2)));
   check_fails(parts, "state");
+  fs::remove(part(2));
+  CHECK_THROWS_AS(merge_parts(parts, out), std::system_error);
 }

@@ -54,11 +54,64 @@ TEST_CASE("what exists is replaced only when that is asked for") {
   CHECK(shell("sluice logits " + model + " -q --tokens 1 -o /dev/stdout").status == 0);
 }
 
+// 5 where reading or writing fails, 2 where the user has to name something else.
+TEST_CASE("the same failure has the same status in every command") {
+  const Folder folder;
+  const std::string model = make_model(folder), encoder = folder.file("e.gguf"),
+                    scores = folder.file("s.gguf"), rows = folder.file("rows.jsonl"),
+                    text = folder.file("text"), out = folder.file("out");
+  REQUIRE(shell("sluice synth tiny-bert " + encoder).status == 0);
+  REQUIRE(shell("sluice synth tiny-bert-scores " + scores).status == 0);
+  write(text, "the water and the night\n");
+  write(rows, "{\"prompt\": \"a\", \"max_tokens\": 1}\n");
+  std::string parts;
+  for (const std::string part : {"1", "2"}) {
+    const std::string path = folder.file("part-" + part);
+    REQUIRE(shell("sluice batch " + model + " " + rows + " -q --parallel 1 -o " + path +
+                  " --shard " + part + "/2")
+                .status == 0);
+    parts += " " + path;
+  }
+  const std::string batch = "sluice batch " + model + " ", embed = "sluice embed " + encoder,
+                    merge = "sluice merge", quantize = "sluice quantize ",
+                    imatrix = "sluice imatrix " + model, type = " --quant Q4_K_M";
+  fs::create_directory(folder.file("folder"));
+  for (const std::string& to : {folder.file("folder"), folder.file("none/out")}) {
+    check_fails(batch + rows + " -q -o " + to, 5, "cannot write " + to);
+    check_fails(embed + " -q -f " + text + " -o " + to, 5, "cannot write " + to);
+    check_fails(merge + parts + " -o " + to, 5, "cannot write " + to);
+    check_fails(quantize + model + " " + to + type, 5, "cannot write " + to);
+    check_fails(imatrix + " -q -f " + text + " -o " + to, 5, "cannot write " + to);
+    check_fails("sluice import " + folder.file("folder") + " " + to, 5, "cannot write " + to);
+    check_fails("sluice synth tiny " + to, 5, "cannot write " + to);
+    check_fails("sluice logits " + model + " -q --tokens 1,2 -o " + to, 5, "cannot write " + to);
+  }
+  for (const std::string& from : {folder.file("none"), folder.file("none/in")}) {
+    check_fails(batch + from + " -q -o " + out, 5, from);
+    check_fails(embed + " -q -f " + from + " -o " + out, 5, from);
+    check_fails("sluice rerank " + scores + " -q --query x -f " + from, 5, from);
+    check_fails(merge + parts + " " + from + " -o " + out, 5, from);
+    check_fails(quantize + from + " " + out + type, 5, from);
+    check_fails(quantize + model + " " + out + type + " --imatrix " + from, 5, from);
+    check_fails(quantize + model + " " + out + type + " --tensor-types " + from, 5, from);
+    check_fails(imatrix + " -q -f " + from + " -o " + out, 5, from);
+    check_fails("sluice import " + from + " " + out, 5, from);
+    check_fails("sluice run " + model + " -q -f " + from, 5, from);
+    check_fails("sluice perplexity " + model + " -q -f " + from, 5, from);
+  }
+  for (const std::string& command :
+       {quantize + model + " " + out, "sluice import " + folder.file("folder") + " " + out}) {
+    check_fails(command + " --quant Q99", 2, "unknown quantisation 'Q99'; known: ");
+  }
+  CHECK_FALSE(fs::exists(out));
+}
+
 TEST_CASE("an output without a name is refused as such") {
   const Folder folder;
   const std::string model = make_model(folder);
   check_fails("sluice quantize " + model + " '' --quant Q8_0 --force", 2, "name of the output");
   check_fails("sluice synth tiny ''", 2, "name of the output");
+  check_fails("sluice embed " + model + " -f x -o ''", 2, "name of the output");
   // A folder is no file, which is found before a run and not behind it.
   for (const std::string& command :
        {"run " + model + " -p x -n 1 --report " + folder.path().string(),

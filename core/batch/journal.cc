@@ -78,7 +78,7 @@ void Journal::open(mode_t mode) {
   if (descriptor_ >= 0 && ::fstat(descriptor_, &facts) == 0 && S_ISREG(facts.st_mode)) return;
   const int error = descriptor_ >= 0 ? EINVAL : errno;
   if (descriptor_ >= 0) system_.close(descriptor_);
-  if (error != EINVAL && error != EISDIR && error != ENXIO) fail(error);
+  if (error != EINVAL && error != ENXIO) fail(error);
   throw UsageError(
       fmt::format("{} is not a regular file, which going on after an interruption needs: use -o - "
                   "and redirect it",

@@ -54,7 +54,7 @@ class Journal {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds sync_period{1};
 
-  // Opens the file, or creates it empty. Throws UsageError when it is not a regular file or another
+  // Opens the file, or creates it empty. Throws UsageError when it is a pipe or a device or another
   // process has the lock, and what `check` throws during the scan. A new file has `mode`, before
   // the umask of the process.
   explicit Journal(const std::filesystem::path& path, files::SystemCalls& system = files::kernel(),

@@ -74,7 +74,8 @@ void check_output(const std::filesystem::path& output) {
 base::FileIdentity identity_of(const std::filesystem::path& path) {
   struct stat facts {};
   if (::stat(path.c_str(), &facts) != 0) {
-    throw std::system_error(errno, std::generic_category(), path.string());
+    throw std::system_error(errno, std::generic_category(),
+                            fmt::format("cannot read {}", path.string()));
   }
   return base::FileIdentity::of(facts);
 }
@@ -189,6 +190,7 @@ class Merger {
 DoneRows merge_parts(const std::vector<std::filesystem::path>& parts,
                      const std::filesystem::path& output, const std::function<void()>& stop_check) {
   if (parts.empty()) throw UsageError("there is no part to merge");
+  for (const std::filesystem::path& part : parts) (void)identity_of(part);  // is it there?
   check_output(output);
   const std::uint64_t rows = common_rows(parts);
   Merger merger(parts, rows);

@@ -398,7 +398,8 @@ CLI::App* add_embed(CLI::App& program, EmbedOptions& options) {
 }
 
 int run_embed(const EmbedOptions& options) {
-  const bool has_file = !options.output.empty() && options.output != "-";
+  refuse_unnamed(options.output);
+  const bool has_file = options.output != "-";
   if (options.restart && !has_file) {
     throw UsageError("--restart deletes what is in OUT: give -o, or leave it out");
   }

@@ -15,7 +15,7 @@ namespace sluice::cli {
 struct EmbedOptions {
   CommonOptions common;
   std::filesystem::path file;
-  std::filesystem::path output;  // empty: standard output
+  std::filesystem::path output = "-";  // the standard output
   std::uint32_t parallel = 16;
   bool restart = false;
 };

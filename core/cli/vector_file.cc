@@ -228,7 +228,7 @@ void VectorFile::read(std::span<char> out, std::uint64_t at) const {
   try {
     if (files::read_at(file_.number(), std::as_writable_bytes(out), at) == out.size()) return;
   } catch (const std::system_error& e) {
-    throw std::system_error(e.code(), path_.string());
+    throw std::system_error(e.code(), fmt::format("cannot read {}", path_.string()));
   }
   throw UsageError(fmt::format("{} became shorter while it was read", path_.string()));
 }
@@ -250,7 +250,8 @@ void VectorFile::cut(std::uint64_t bytes) {
 }
 
 void VectorFile::fail() const {
-  throw std::system_error(errno, std::generic_category(), path_.string());
+  throw std::system_error(errno, std::generic_category(),
+                          fmt::format("cannot write {}", path_.string()));
 }
 
 }  // namespace sluice::cli

@@ -575,6 +575,8 @@ class Import {
 
 ImportReport import_checkpoint(const fs::path& folder, const fs::path& output,
                                const ImportOptions& options) {
+  // A name that is none shows before the checkpoint is read, as in quantise_model().
+  if (!options.quant.empty()) (void)quant::QuantMix::by_name(options.quant);
   return Import(folder, options).write(output);
 }
 
