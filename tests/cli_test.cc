@@ -250,6 +250,10 @@ TEST_CASE("wrong usage ends with status 2 and one line that names it") {
   for (const char* seed : {"-1", "1.5", "18446744073709551616", "x"}) {
     check_fails(std::string("sluice synth tiny o --seed=") + seed, 2, "--seed");
   }
+  for (const char* count : {"0", "-1", "1.5", "x"}) {
+    check_fails(std::string("sluice logits m --tokens 1 -o o --chunk=") + count, 2, "--chunk: \"");
+    check_fails(std::string("sluice synth tiny o --layers=") + count, 2, "--layers: \"");
+  }
   check_fails("sluice run m -p x -n -2", 2, "-2");
   for (const char* bad :
        {"--temp -1", "--temp nan", "--temp x", "--top-k -1", "--top-p 1.5", "--min-p -0.1",

@@ -116,6 +116,16 @@ TEST_CASE("an importance matrix has the sums of the equations, and makes what ma
   }
 }
 
+TEST_CASE("a text that is shorter than a chunk is told") {
+  const Folder folder;
+  const std::string model = make_model(folder), in = folder.file("in");
+  write(in, text);
+  const std::string command =
+      "sluice imatrix " + model + " -f " + in + " --force -o " + folder.file("out");
+  CHECK(shell(command).errors.find("less than one chunk of 512") != std::string::npos);
+  CHECK(shell(command + " --ctx 16").errors.find("less than") == std::string::npos);
+}
+
 TEST_CASE("an importance matrix in several files is read as one in a single file") {
   const Folder folder;
   const std::vector<float> sums = {1, 2, 3, 4}, counts = {5};

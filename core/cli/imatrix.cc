@@ -110,6 +110,12 @@ int run_imatrix(const ImatrixOptions& options) {
   }
 
   const std::size_t chunk = tokens.size();
+  if (chunk < engine->session().capacity() && !options.common.quiet) {
+    warn(
+        fmt::format("{} has {} tokens, less than one chunk of {}: that is little to tell columns "
+                    "apart by; take a longer text",
+                    options.text.string(), chunk, engine->session().capacity()));
+  }
   constexpr std::uint32_t all = std::numeric_limits<std::uint32_t>::max();
   Progress progress(options.common.quiet);
   const Stopwatch watch;

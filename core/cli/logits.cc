@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <fmt/format.h>
+#include <limits>
 #include <span>
 
 #include "core/cli/files.h"
@@ -30,7 +31,8 @@ CLI::App* add_logits(CLI::App& program, LogitsOptions& options) {
       ->add_option("--chunk", options.chunk,
                    "Evaluate this many tokens at a time, which changes no bit of the result "
                    "(default: as many as fit)")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(count_between(1, std::numeric_limits<decltype(options.chunk)>::max()));
   command->add_option("-o,--output", options.output, "The file to write")
       ->type_name("OUT.f32")
       ->required();

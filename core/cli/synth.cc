@@ -109,7 +109,8 @@ CLI::App* add_synth(CLI::App& program, SynthOptions& options) {
       ->add_option("--layers", options.layers,
                    "How many of the shape's layers there are (default: all): a part of a model\n"
                    "whose file would be larger than the disk, to be measured in its place")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(count_between(1, std::numeric_limits<std::uint32_t>::max()));
   command
       ->add_option("--routing", options.routing,
                    "How the routers of a mixture of experts choose: 'uniform' takes all experts\n"
