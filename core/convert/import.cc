@@ -19,6 +19,7 @@
 #include "core/convert/text_vectors.h"
 #include "core/quant/quant_mix.h"
 #include "core/quant/tensor_types.h"
+#include "core/quant/type_choice.h"
 #include "core/text/quoted.h"
 
 namespace sluice::convert {
@@ -87,6 +88,9 @@ class Import {
         {.keeps_merges = family_.keeps_merges, .makes_vectors = makes_vectors()}, writer);
     warnings_.insert(warnings_.end(), of_tokenizer.begin(), of_tokenizer.end());
     quant::write_converted(output, writer, tensors_, options_.convert);
+    if (std::string warning = quant::warning_of_few_values(tensors_); !warning.empty()) {
+      warnings_.push_back(std::move(warning));
+    }
     return {prefix_, mix.name(), tensors_.size(), writer.file_bytes(), warnings()};
   }
 

@@ -230,6 +230,9 @@ class Quantiser {
                       "from an F32, F16 or BF16 file where there is one",
                       again));
     }
+    if (std::string warning = warning_of_few_values(tensors_); !warning.empty()) {
+      report_.warnings.push_back(std::move(warning));
+    }
   }
 
   const QuantiseOptions& options_;

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <fmt/format.h>
 #include <functional>
 #include <tuple>
 #include <utility>
 
 #include "core/gguf/gguf.h"
 #include "core/quant/row_converter.h"
+#include "core/text/quoted.h"
 #include "kernels/dequantise.h"
 #include "kernels/encode.h"
 
@@ -138,6 +140,31 @@ std::vector<TypeOption> type_options(const PlannedTensor& tensor, topology::Thre
     if (sample.energy() > 0) options[1 + i % types].error += errors[i] / sample.energy();
   }
   return options;
+}
+
+std::string warning_of_few_values(std::span<const PlannedTensor> tensors) {
+  constexpr std::array few = {BlockType::q1_0, BlockType::tq1_0, BlockType::tq2_0, BlockType::q2_0};
+  constexpr double error_max = 0.01;  // what scales in F16 lose is far less
+  std::size_t count = 0;
+  double most = 0;
+  const PlannedTensor* worst = nullptr;
+  for (const PlannedTensor& tensor : tensors) {
+    if (tensor.from == tensor.to || std::ranges::find(few, tensor.to) == few.end()) continue;
+    const Sample sample(tensor);
+    double error = 0;
+    for (std::size_t i = 0; i < sample.rows(); ++i) error += sample.error(i, tensor.to);
+    if (error <= error_max * sample.energy()) continue;
+    ++count;
+    if (error / sample.energy() <= most) continue;
+    most = error / sample.energy();
+    worst = &tensor;
+  }
+  if (count == 0) return {};
+  return fmt::format(
+      "{} is for weights that are ternary or binary already, and those of {} matrices are not: "
+      "products with {} differ by {:.2g} of their squares, so the model will hardly write sense; "
+      "Q2_K has as few bits as ordinary weights bear without --imatrix",
+      kernels::traits(worst->to).name, count, text::quoted(worst->name), most);
 }
 
 std::optional<std::vector<std::size_t>> choose_options(

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/quant/converted_file.h"
@@ -28,6 +29,11 @@ std::uint64_t aligned_bytes(const PlannedTensor& tensor, kernels::BlockType type
 // ModelError where a value is not finite or no format can hold it, and what the tensor's `read`
 // does.
 std::vector<TypeOption> type_options(const PlannedTensor& tensor, topology::ThreadTeam& team);
+
+// What to warn of where matrices become a format for ternary or binary weights, and are neither:
+// products with them are then far from what they were. Empty where there are none. Throws as
+// type_options() does.
+std::string warning_of_few_values(std::span<const PlannedTensor> tensors);
 
 // The place of one option for each matrix, which together take at most `bytes_max`; nothing if the
 // smallest take more. Beginning with the smallest, goes from option to option of the matrices in
