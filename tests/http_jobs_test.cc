@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -1069,6 +1070,114 @@ TEST_CASE("a batch does not go on with another model, and gives what it has when
     CHECK(lines.size() >= before);
     CHECK((lines.size() == 300) == !is_cancelled);
   }
+}
+
+TEST_CASE("a batch that has begun and waits is cancelled at once, with the results so far") {
+  std::string rows;
+  for (int i = 0; i < 300; ++i) rows += row(i, {{"prompt", "a"}, {"max_tokens", 9}, {"seed", i}});
+  const TemporaryFolder folder;
+  JobsApi jobs(folder.path(), 1 << 20);
+  std::string id;
+  const auto start = [&](Service& service, const std::string& model) {
+    BatchSettings wanted = settings();
+    wanted.state = {{"the model", model}};
+    service.wait_until_ready();
+    jobs.start(service, wanted);
+  };
+  {
+    std::atomic<int> left = 400;  // enough for some of the rows
+    Service service(fake_for(left), {.scheduler = {.parallel = 4}, .queue_max = 100});
+    start(service, "one");
+    id = begin_batch(jobs, upload(jobs, rows));
+    while (json_of(jobs.batch(id))["request_counts"]["completed"] == 0) {
+      std::this_thread::sleep_for(1ms);
+    }
+    jobs.stop();
+  }
+  std::atomic<bool> is_closed = true;
+  Service service(fake(&is_closed), {.scheduler = {.parallel = 4}, .queue_max = 100});
+  start(service, "two");
+  CHECK(pause_of(wait_for_pause(jobs, id)) != "");
+  const std::string next = begin_batch(jobs, upload(jobs, row(0, {{"prompt", "b"}})));
+  while (service.statistics().accepted == 0) std::this_thread::sleep_for(1ms);
+  const json batch = json_of(jobs.cancel_batch(id));
+  CHECK(batch["status"].get<std::string>() == "cancelled");
+  CHECK(batch["errors"].is_null());
+  CHECK(status_of([&] { jobs.cancel_batch(id); }) == 409);
+  std::map<std::string, json> lines;
+  add_lines(jobs, batch["output_file_id"], lines);
+  CHECK_FALSE(lines.empty());
+  const std::map<std::string, json> expected = batch_lines(rows);
+  for (const auto& [name, line] : lines) CHECK(line == expected.at(name));
+  is_closed = false;
+  CHECK(wait_for_end(jobs, next)["status"].get<std::string>() == "completed");
+  jobs.stop();
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "batches")) {
+    CHECK(entry.path().extension() == ".json");  // no journal
+  }
+}
+
+// The time in which it may be cancelled has no event of its own: it begins when the journal has
+// been put on the disk, and lasts while the input is read.
+TEST_CASE("a batch that is cancelled before it has to wait for other settings does not wait") {
+  struct Disk : sluice::files::SystemCalls {
+    std::function<void()> on_sync;
+    int fdatasync(int descriptor) override {
+      const int result = SystemCalls::fdatasync(descriptor);
+      if (const auto once = std::exchange(on_sync, nullptr)) once();
+      return result;
+    }
+  } disk;
+  std::string rows;
+  for (int i = 0; i < 40'000; ++i) rows += row(i, {{"prompt", std::string(100, 'a')}});
+  const TemporaryFolder folder;
+  JobsApi jobs(folder.path(), 1 << 25, disk);
+  const auto start = [&](Service& service, const std::string& model) {
+    BatchSettings wanted = settings();
+    wanted.state = {{"the model", model}};
+    service.wait_until_ready();
+    jobs.start(service, wanted);
+  };
+  std::string id;
+  {
+    std::atomic<bool> is_closed = true;
+    Service service(fake(&is_closed), {.scheduler = {.parallel = 2}, .queue_max = 100});
+    start(service, "one");
+    id = begin_batch(jobs, upload(jobs, rows));
+    while (service.statistics().accepted == 0) std::this_thread::sleep_for(1ms);
+    jobs.stop();
+  }
+  Service service(fake(), {.scheduler = {.parallel = 2}, .queue_max = 100});
+  std::promise<void> begun;
+  disk.on_sync = [&] { begun.set_value(); };
+  start(service, "two");
+  begun.get_future().wait();
+  std::this_thread::sleep_for(2ms);
+  jobs.cancel_batch(id);
+  CHECK(wait_for_end(jobs, id)["status"].get<std::string>() == "cancelled");
+}
+
+TEST_CASE("a file that cannot be read now is not taken for absent") {
+  const TemporaryFolder folder;
+  JobsApi jobs(folder.path(), 1 << 20);
+  const std::string file = upload(jobs, row(0, {{"prompt", "a"}, {"max_tokens", 2}}));
+  const std::filesystem::path description = folder.path() / "files" / (file + ".json");
+  std::atomic<bool> is_closed = true;
+  Service service(fake(&is_closed), {.scheduler = {.parallel = 2}, .queue_max = 100});
+  service.wait_until_ready();
+  jobs.start(service, settings());
+  // The first one keeps the second from being looked at.
+  const std::string first = begin_batch(jobs, upload(jobs, row(0, {{"prompt", "a"}})));
+  while (service.statistics().accepted == 0) std::this_thread::sleep_for(1ms);
+  const std::string second = begin_batch(jobs, file);
+  std::filesystem::rename(description, folder.path() / "aside");
+  std::filesystem::create_symlink(description.filename(), description);  // to itself
+  CHECK_THROWS_AS(jobs.file(file), std::system_error);
+  is_closed = false;
+  CHECK(wait_for_end(jobs, first)["status"].get<std::string>() == "completed");
+  CHECK(pause_of(wait_for_pause(jobs, second)) != "");
+  std::filesystem::rename(folder.path() / "aside", description);
+  CHECK(wait_for_end(jobs, second)["status"].get<std::string>() == "completed");
 }
 
 TEST_CASE("a journal that disappears is begun anew, and no row is missing") {

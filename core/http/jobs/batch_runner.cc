@@ -76,12 +76,13 @@ void BatchRunner::look() {
 void BatchRunner::cancel(const std::string& id) {
   try {
     batches_.set_status(id, "cancelling");
-    // Of a batch that has not begun there are no results to wait for.
+    // Of one that does not run, nobody else has the journal as long as mutex_ is held.
     const base::MutexLock lock(mutex_);
-    if (running_ != id && !std::filesystem::exists(batches_.journal_of(id))) {
-      batches_.set_status(id, "cancelled", {{"errors", nullptr}});
+    if (running_ != id && is_cancelling(id)) {
+      batch::Journal journal(batches_.journal_of(id), system_, {}, private_mode);
+      take_up(id, journal);
     }
-  } catch (const std::system_error&) {  // the disk learns of it when the batch ends
+  } catch (const std::exception&) {  // the runner's thread tries it again, and says what is wrong
   }
   {
     const base::MutexLock lock(mutex_);
@@ -165,13 +166,7 @@ void BatchRunner::run(const std::string& id) {
   };
   batch::Journal journal(
       batches_.journal_of(id), system_, [&](std::uint64_t) { check(); }, private_mode);
-  if (journal.scan().verdict == batch::JournalVerdict::foreign) {
-    const std::string problem = "what was kept of its results is damaged";
-    batches_.set_status(id, "failed", {{"errors", batch_errors("cannot_run", problem)}});
-    return;
-  }
-  journal.go_on();
-  if (is_cancelling(id)) return finish(id, journal, "cancelled");
+  if (!take_up(id, journal)) return;
   const auto file = files_.find(batch->at("input_file_id").get<std::string>());
   if (!file) return finish(id, journal, "failed", "its input file is not there");
   try {
@@ -185,6 +180,19 @@ void BatchRunner::run(const std::string& id) {
     finish(id, journal, "failed",
            fmt::format("its input file has more than {} rows", batch_rows_max));
   }
+}
+
+// Returns whether there is more to do; not for a batch that ends here.
+bool BatchRunner::take_up(const std::string& id, batch::Journal& journal) {
+  if (journal.scan().verdict == batch::JournalVerdict::foreign) {
+    const std::string problem = "what was kept of its results is damaged";
+    batches_.set_status(id, "failed", {{"errors", batch_errors("cannot_run", problem)}});
+    return false;
+  }
+  journal.go_on();
+  if (!is_cancelling(id)) return true;
+  finish(id, journal, "cancelled");
+  return false;
 }
 
 void BatchRunner::run_rows(const std::string& id, const batch::Input& input,

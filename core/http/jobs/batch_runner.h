@@ -52,7 +52,7 @@ class BatchRunner {
   // Tells the runner that there is a new batch.
   void look();
 
-  // Ends a batch soon; what is done of it is kept. One that has not begun ends at once.
+  // Ends a batch; what is done of it is kept. One that runs ends soon, any other at once.
   void cancel(const std::string& id);
 
   // Saves what is done, and waits for that. The next runner goes on.
@@ -70,6 +70,7 @@ class BatchRunner {
   void work();
   std::optional<std::string> wait_for_batch();
   void run(const std::string& id);
+  bool take_up(const std::string& id, batch::Journal& journal);
   void run_rows(const std::string& id, const batch::Input& input, batch::Journal& journal);
   bool has_its_settings(const std::string& id, const batch::JobState& state,
                         const std::optional<batch::JobState>& before, bool has_results);
