@@ -1159,8 +1159,8 @@ TEST_CASE("a failure of the server is told by a number, and to its owner in full
     lines.push_back(line);
   };
   const ApiServer server(std::move(options));
-  std::filesystem::remove_all(folder.path() / "data" / "files");
-  const Answer answer = server.ask("GET", "/v1/files");
+  std::filesystem::create_symlink("file-x.json", folder.path() / "data/files/file-x.json");
+  const Answer answer = server.ask("GET", "/v1/files/file-x");  // whose description cannot be read
   CHECK(answer.status == 500);
   const json error = json::parse(answer.body)["error"];
   const std::string message = error["message"];

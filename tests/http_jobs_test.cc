@@ -1,6 +1,7 @@
 // Files and batches: uploads in any pieces, hostile forms, and batches whose every row has its
 // result once, whatever ends the server.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <fcntl.h>
@@ -12,11 +13,13 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <thread>
 #include <tuple>
 
+#include "base/descriptor.h"
 #include "core/batch/job.h"
 #include "core/http/api/api_error.h"
 #include "core/http/jobs/jobs_api.h"
@@ -488,6 +491,71 @@ TEST_CASE("a list is read page by page, each item once and in order") {
   CHECK(json_of(jobs.list_files())["data"].size() == 45);
   CHECK(json_of(jobs.list_batches())["data"].size() == 20);  // as in OpenAI's API
   CHECK(json_of(jobs.list_batches())["has_more"] == true);
+}
+
+TEST_CASE("a page of a list takes as many reads as it has files") {
+  const TemporaryFolder folder;
+  const std::filesystem::path files = folder.path() / "files";
+  std::filesystem::create_directories(files);
+  for (int i = 0; i < 200; ++i) {
+    const std::string id = "file-" + std::to_string(i);
+    const json description = {{"id", id},
+                              {"filename", "a"},
+                              {"purpose", i % 2 == 0 ? "batch" : "other"},
+                              {"bytes", 1},
+                              {"created_at", i}};
+    std::ofstream(files / (id + ".json")) << description.dump();
+  }
+  const JobsApi jobs(folder.path(), 1 << 25);
+  const sluice::base::Descriptor watch(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  REQUIRE(::inotify_add_watch(watch.number(), files.c_str(), IN_OPEN) >= 0);
+  const auto opened = [&] {
+    std::size_t count = 0;
+    alignas(inotify_event) std::array<char, 16384> events{};
+    for (ssize_t n = 0; (n = ::read(watch.number(), events.data(), events.size())) > 0;) {
+      for (ssize_t at = 0; at < n; ++count) {
+        const auto* event = reinterpret_cast<const inotify_event*>(events.data() + at);
+        at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
+      }
+    }
+    return count;
+  };
+  const json page = json_of(jobs.list_files("limit=4&purpose=batch&after=file-151"));
+  CHECK(page["data"].size() == 4);
+  CHECK(page["first_id"] == "file-150");
+  CHECK(page["has_more"] == true);
+  CHECK(opened() == 6);  // with the file before and the one that makes has_more true
+  CHECK(json_of(jobs.list_files("limit=4&purpose=none"))["data"].empty());
+  CHECK(opened() == 0);
+}
+
+TEST_CASE("a list has the files that were made and not deleted since the start") {
+  const TemporaryFolder folder;
+  JobsApi jobs(folder.path(), 1 << 20);
+  const std::string first = upload(jobs, "a"), second = upload(jobs, "b");
+  jobs.delete_file(first);
+  const std::string third = upload(jobs, "c");
+  const json list = json_of(jobs.list_files());
+  std::set<std::string> ids;
+  for (const json& file : list["data"]) ids.insert(file["id"]);
+  CHECK(ids == std::set{second, third});
+  CHECK(json_of(jobs.list_files("order=asc&limit=1"))["has_more"] == true);
+}
+
+TEST_CASE("there are so many files and no more") {
+  const TemporaryFolder folder;
+  const std::filesystem::path files = folder.path() / "files";
+  std::filesystem::create_directories(files);
+  for (std::size_t i = 0; i < FileStore::files_max; ++i) {
+    const std::string id = "file-" + std::to_string(i);
+    std::ofstream(files / (id + ".json"))
+        << R"({"id":")" << id << R"(","filename":"a","purpose":"b","bytes":1,"created_at":1})";
+  }
+  JobsApi jobs(folder.path(), std::uint64_t{1} << 32);
+  CHECK(status_of([&] { upload(jobs, "a"); }) == 507);
+  jobs.delete_file("file-7");
+  CHECK(status_of([&] { upload(jobs, "a"); }) == 200);
+  CHECK(status_of([&] { upload(jobs, "a"); }) == 507);
 }
 
 TEST_CASE("what a list cannot be asked for is refused by name") {

@@ -45,9 +45,10 @@ void plan_requests(const ServeOptions& options, const engine::RunPlanner& planne
   constexpr std::uint64_t threads = 3 * (std::uint64_t{512} << 10);  // their stacks
   const rows::TaskMaker maker(planner.tokenizer(),
                               task_options(options, planner.header().metadata()));
-  const std::uint64_t batches =
-      data_folder(options).empty() ? 0 : http::BatchStore::memory_bytes_max;
-  preparation.working_bytes = threads + batches +
+  const std::uint64_t jobs = data_folder(options).empty() ? 0
+                                                          : http::BatchStore::memory_bytes_max +
+                                                                http::FileStore::memory_bytes_max;
+  preparation.working_bytes = threads + jobs +
                               2 * serve::rows_bytes(preparation.service.scheduler, positions) +
                               // A request and a row of a batch may be read at the same time.
                               2 * maker.work_bytes(rows::request_bytes_max);

@@ -5,12 +5,11 @@
 #include <ctime>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <functional>
 #include <iterator>
 #include <random>
-#include <set>
 #include <sys/stat.h>
 #include <system_error>
-#include <tuple>
 #include <utility>
 
 #include "base/descriptor.h"
@@ -113,7 +112,18 @@ FileStore::FileStore(std::filesystem::path folder, std::uint64_t bytes_max,
   // The descriptions that are gone have to be so for good.
   if (!left_over.empty()) files::sync_folder_of(left_over.front(), system_);
   for (const std::filesystem::path& path : left_over) files::remove_file(path, system_);
-  each([this](const StoredFile& file) { bytes_ += counted_bytes(file); });
+  const base::MutexLock lock(mutex_);
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    if (entry.path().extension() != description_end) continue;
+    const auto file = read(entry.path().stem().string());
+    if (!file) continue;
+    bytes_ += counted_bytes(*file);
+    places_.insert(place_of(*file));
+  }
+}
+
+FileStore::Place FileStore::place_of(const StoredFile& file) {
+  return {file.created, file.id, std::hash<std::string>()(file.purpose)};
 }
 
 std::filesystem::path FileStore::description_of(std::string_view id) const {
@@ -173,45 +183,62 @@ StoredFile FileStore::Upload::commit(const std::string& name, const std::string&
     }
   });
   counted_ = 0;
+  const base::MutexLock lock(store_.mutex_);
+  store_.places_.insert(place_of(stored));
   return stored;
 }
 
 std::unique_ptr<FileStore::Upload> FileStore::begin(const std::string& id) {
+  {
+    const base::MutexLock lock(mutex_);
+    if (places_.size() >= files_max) {
+      throw ApiError(507, fmt::format("the server keeps {} files at most: delete some", files_max));
+    }
+  }
   std::unique_ptr<Upload> upload;
   keep([&] { upload.reset(new Upload(*this, id)); });
   upload->count(file_overhead_bytes);
   return upload;
 }
 
-void FileStore::each(const std::function<void(StoredFile&& file)>& take) const {
-  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
-    if (entry.path().extension() != description_end) continue;
-    const std::string id = entry.path().stem().string();
-    if (!is_plain_id(id)) continue;
-    // One that cannot be read now keeps the others from nobody.
-    auto file = parse_description(id, files::read_small_file(entry.path(), description_bytes_max));
-    if (file) take(std::move(*file));
+// One that cannot be read now keeps the others from nobody.
+std::optional<StoredFile> FileStore::read(std::string_view id) const {
+  if (!is_plain_id(id)) return std::nullopt;
+  return parse_description(id, files::read_small_file(description_of(id), description_bytes_max));
+}
+
+// The place that follows in the order that is asked for; without `last`, the first one.
+std::optional<FileStore::Place> FileStore::next(const std::optional<Place>& last,
+                                                const ListQuery& query) const {
+  const auto find_in = [&](auto place, auto end) -> std::optional<Place> {
+    const std::size_t purpose = std::hash<std::string>()(query.purpose);
+    place = std::find_if(place, end, [&](const Place& one) {
+      return query.purpose.empty() || one.purpose == purpose;
+    });
+    return place == end ? std::nullopt : std::optional(*place);
+  };
+  const base::MutexLock lock(mutex_);
+  if (query.is_ascending) {
+    return find_in(last ? places_.upper_bound(*last) : places_.begin(), places_.end());
   }
+  return find_in(std::reverse_iterator(last ? places_.lower_bound(*last) : places_.end()),
+                 places_.rend());
 }
 
 std::vector<StoredFile> FileStore::list(const ListQuery& query) const {
-  const auto is_before = [&](const StoredFile& a, const StoredFile& b) {
-    const auto key = [](const StoredFile& file) { return std::tie(file.created, file.id); };
-    return query.is_ascending ? key(a) < key(b) : key(b) < key(a);
-  };
-  std::optional<StoredFile> last;  // of the page before
+  std::optional<Place> place;
   if (!query.after.empty()) {
-    last = find(query.after);
+    const auto last = find(query.after);
     if (!last) throw ApiError(400, "\"after\" names no file that is there");
+    place = place_of(*last);
   }
-  std::set<StoredFile, decltype(is_before)> page(is_before);
-  each([&](StoredFile&& file) {
-    if (!query.purpose.empty() && file.purpose != query.purpose) return;
-    if (last && !is_before(*last, file)) return;
-    page.insert(std::move(file));
-    if (page.size() > query.limit) page.erase(std::prev(page.end()));
-  });
-  return {page.begin(), page.end()};
+  std::vector<StoredFile> page;
+  while (page.size() < query.limit && (place = next(place, query))) {
+    auto file = read(place->id);
+    const bool is_wanted = file && (query.purpose.empty() || file->purpose == query.purpose);
+    if (is_wanted) page.push_back(std::move(*file));
+  }
+  return page;
 }
 
 std::optional<StoredFile> FileStore::find(std::string_view id) const {
@@ -229,6 +256,10 @@ FileBody FileStore::open(const StoredFile& file) const {
 
 void FileStore::remove(const StoredFile& file) {
   keep([&] { take_back(file.id); });
+  {
+    const base::MutexLock lock(mutex_);
+    places_.erase(place_of(file));
+  }
   bytes_ -= std::min<std::uint64_t>(counted_bytes(file), bytes_);
 }
 

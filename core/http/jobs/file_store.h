@@ -2,6 +2,9 @@
 // two files, FOLDER/ID with the contents and FOLDER/ID.json with what is known of it; the second
 // appears last and goes first, so that a file is there as a whole or not at all.
 //
+// The order of the files is kept in memory, so that a page of their list takes as many reads as it
+// has files. What somebody else puts into the folder meanwhile is listed from the next start on.
+//
 // What the disk does not take is an ApiError with status 507, which names no path.
 //
 // Threads: any, one at a time for each file.
@@ -10,14 +13,16 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
+#include "base/mutex.h"
 #include "core/files/durable_file.h"
 #include "core/http/jobs/list_query.h"
 #include "core/http/transport/message.h"
@@ -45,6 +50,10 @@ class FileStore {
   // What a file takes of the limit besides its contents and its description: names, and the rest of
   // its last blocks on the disk.
   static constexpr std::uint64_t file_overhead_bytes = 4096;
+  // With so many files a new one is refused. A folder may come with more.
+  static constexpr std::size_t files_max = 20'000;
+  // The memory that their order takes: a node and an id of each.
+  static constexpr std::uint64_t memory_bytes_max = files_max * 160;
 
   // Makes the folder. `bytes_max` bounds what all files take together. Removes what uploads have
   // left that did not end, and no file of another kind. Throws std::system_error.
@@ -75,11 +84,11 @@ class FileStore {
         0;  // bytes of the store's that are given back when it is not committed
   };
 
+  // Throws ApiError (507) where there is no room for it.
   std::unique_ptr<Upload> begin(const std::string& id);
 
-  // Newest first, unless it is asked for otherwise. Reads the descriptions of all files, and holds
-  // no more of them than are asked for. Throws ApiError (400) when there is no file after which to
-  // begin.
+  // Newest first, unless it is asked for otherwise. Reads the descriptions of those that are asked
+  // for. Throws ApiError (400) when there is no file after which to begin.
   std::vector<StoredFile> list(const ListQuery& query = {}) const;
   std::optional<StoredFile> find(std::string_view id) const;
   std::filesystem::path path_of(const StoredFile& file) const { return folder_ / file.id; }
@@ -87,14 +96,29 @@ class FileStore {
   void remove(const StoredFile& file);          // durably
 
  private:
+  // A file's place in the list.
+  struct Place {
+    std::uint64_t created = 0;
+    std::string id;
+    std::size_t purpose = 0;  // its hash
+
+    bool operator<(const Place& other) const {
+      return std::tie(created, id) < std::tie(other.created, other.id);
+    }
+  };
+  static Place place_of(const StoredFile& file);
+
   std::filesystem::path description_of(std::string_view id) const;
   void take_back(std::string_view id);
-  void each(const std::function<void(StoredFile&& file)>& take) const;
+  std::optional<StoredFile> read(std::string_view id) const;
+  std::optional<Place> next(const std::optional<Place>& last, const ListQuery& query) const;
 
   std::filesystem::path folder_;
   std::uint64_t bytes_max_;
   files::SystemCalls& system_;
   std::atomic<std::uint64_t> bytes_{0};  // of all files, and of those that are being written
+  mutable base::Mutex mutex_;
+  std::set<Place> places_ SLUICE_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice::http
