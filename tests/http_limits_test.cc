@@ -1,5 +1,6 @@
 // The server against clients that are slow, hostile or many: whatever they send, how long it takes
 // and what it holds of the server's memory is bounded, and the others are served meanwhile.
+#include <fmt/format.h>
 #include <memory>
 #include <random>
 #include <string>
@@ -340,4 +341,41 @@ TEST_CASE("a connection that has closed takes no place, however long the next ti
   for (int i = 0; i < 100; ++i) {
     CHECK(HttpClient(running.port).ask("POST", "/echo", "x").status == 200);
   }
+}
+
+TEST_CASE("a body in chunks leaves the reserve to answers that have begun") {
+  const ServerLimits limits = quick_limits();
+  // New work may have 50,000 bytes besides one connection.
+  Running running(limits, connection_bytes(limits) + 200'000, 150'000);
+  HttpClient client(running.port);
+  const auto ask = [&](std::size_t bytes) {
+    client.send(head_of("POST /echo") + fmt::format("{:x}\r\n", bytes) + std::string(bytes, 'x') +
+                "\r\n0\r\n\r\n");
+    return client.read_answer().status;
+  };
+  CHECK(ask(20'000) == 200);
+  CHECK(ask(90'000) == 503);
+  CHECK(client.is_ended());
+  client.close();
+  wait_for([&] { return running.allowance.used() == 0; });
+}
+
+TEST_CASE("what an upload holds comes out of the memory for clients") {
+  const ServerLimits limits = quick_limits();
+  const std::string head = "POST /sink HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n";
+  {
+    Running running(limits);
+    HttpClient client(running.port);
+    client.send(head + "a");
+    wait_for([&] { return running.handler.sunk_bytes == 1; });
+    CHECK(running.allowance.used() > connection_bytes(limits));
+    client.send("bc");
+    CHECK(client.read_answer().body == "3");
+    client.close();
+    wait_for([&] { return running.allowance.used() == 0; });
+  }
+  Running full(limits, connection_bytes(limits) + 10'000);
+  HttpClient client(full.port);
+  client.send(head);
+  CHECK(client.read_answer().status == 503);
 }

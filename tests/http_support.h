@@ -135,8 +135,8 @@ inline ServerLimits quick_limits() {
 class Running {
  public:
   explicit Running(const ServerLimits& limits = quick_limits(),
-                   std::uint64_t bytes = std::uint64_t{64} << 20)
-      : allowance(bytes) {
+                   std::uint64_t bytes = std::uint64_t{64} << 20, std::uint64_t reserve_bytes = 0)
+      : allowance(bytes, reserve_bytes) {
     std::vector<Listener> listeners;
     listeners.push_back(Listener::on_port("localhost", 0));
     port = listeners.front().port();

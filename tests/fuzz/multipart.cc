@@ -13,11 +13,11 @@ namespace {
 std::string read(std::string_view type, std::string_view body, Choices choices) {
   std::string file, result;
   try {
-    http::MultipartReader reader(type, [&](std::string_view piece) { file += piece; });
+    http::MultipartReader reader(type, {"purpose"}, [&](std::string_view piece) { file += piece; });
     while (!body.empty()) reader.take(choices.piece_of(body));
-    require(reader.fields().size() <= http::MultipartReader::fields_max, "fields are bounded");
+    require(reader.fields().size() <= 1, "fields are bounded");
     for (const auto& [name, value] : reader.fields()) {
-      require(value.size() <= http::MultipartReader::field_bytes_max, "a field is bounded");
+      require(value.size() <= http::MultipartReader::value_bytes_max, "a field is bounded");
       result += name + "=" + value + "\n";
     }
     // Of a body that has not ended, what waits for more depends on how it was cut.

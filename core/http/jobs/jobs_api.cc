@@ -15,14 +15,11 @@
 #include "core/http/transport/error.h"
 #include "core/rows/request.h"
 #include "core/rows/row_json.h"
-#include "core/text/quoted.h"
 
 namespace sluice::http {
 namespace {
 
 using nlohmann::ordered_json;
-
-constexpr std::size_t name_bytes_max = 255;  // of a file and of its purpose
 
 // As in OpenAI's API.
 constexpr std::size_t listed_files_max = 10'000;
@@ -52,12 +49,6 @@ Response list_response(std::vector<Item> items, std::size_t limit, ToJson to_jso
   return response;
 }
 
-void check_length(std::string_view name, std::string_view value) {
-  if (value.size() <= name_bytes_max) return;
-  throw ApiError(
-      400, fmt::format("\"{}\" has {} bytes, the most is {}", name, value.size(), name_bytes_max));
-}
-
 }  // namespace
 
 // Two servers that run the same batches would both give results.
@@ -84,7 +75,8 @@ class JobsApi::Upload final : public BodySink {
  public:
   Upload(FileStore& files, std::string_view content_type)
       : upload_(files.begin(random_id("file-"))),
-        reader_(content_type, [this](std::string_view piece) { upload_->write(piece); }) {}
+        reader_(content_type, {"purpose"},
+                [this](std::string_view piece) { upload_->write(piece); }) {}
 
   void take(std::string_view piece) override { reader_.take(piece); }
 
@@ -93,12 +85,6 @@ class JobsApi::Upload final : public BodySink {
     if (!reader_.has_file()) throw ApiError(400, "\"file\" is missing");
     const auto purpose = reader_.fields().find("purpose");
     if (purpose == reader_.fields().end()) throw ApiError(400, "\"purpose\" is missing");
-    for (const auto& [name, value] : reader_.fields()) {
-      if (name == "purpose") continue;
-      throw ApiError(400, fmt::format("\"{}\" is unknown", text::escaped(name, 100)));
-    }
-    check_length("filename", reader_.file_name());
-    check_length("purpose", purpose->second);
     return json_response(upload_->commit(reader_.file_name(), purpose->second).json());
   }
 

@@ -1,10 +1,12 @@
 #include "core/http/jobs/multipart.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <utility>
 
 #include "core/http/transport/error.h"
 #include "core/http/transport/message.h"
+#include "core/text/quoted.h"
 
 namespace sluice::http {
 namespace {
@@ -13,6 +15,12 @@ constexpr std::size_t boundary_bytes_max = 70;  // as the standard says
 
 [[noreturn]] void refuse(const std::string& reason) {
   throw ApiError(400, "the body is no valid multipart/form-data: " + reason);
+}
+
+void check_length(std::string_view name, std::size_t bytes) {
+  if (bytes <= MultipartReader::value_bytes_max) return;
+  throw ApiError(
+      400, fmt::format("\"{}\" has more than {} bytes", name, MultipartReader::value_bytes_max));
 }
 
 // The value of a parameter such as name="file" or boundary=abc; empty where it is missing.
@@ -44,8 +52,9 @@ std::string parameter(std::string_view text, std::string_view name) {
 
 // The body is read as if a line break came before it, so that the first delimiter is like the
 // others.
-MultipartReader::MultipartReader(std::string_view content_type, TakeFile take_file)
-    : take_file_(std::move(take_file)), waiting_("\r\n") {
+MultipartReader::MultipartReader(std::string_view content_type, std::vector<std::string> names,
+                                 TakeFile take_file)
+    : names_(std::move(names)), take_file_(std::move(take_file)), waiting_("\r\n") {
   const std::string_view kind = content_type.substr(0, content_type.find(';'));
   if (!equal_ignoring_case(kind, "multipart/form-data")) {
     throw ApiError(400, "a file is sent as multipart/form-data");
@@ -134,16 +143,21 @@ void MultipartReader::begin_part(std::string_view head) {
   }
   if (name_.empty()) refuse("a part has no name");
   is_file_ = name_ == "file";
-  if (is_file_ && std::exchange(has_file_, true)) refuse("it has two files");
-  if (!is_file_ && fields_.size() == fields_max) refuse("it has too many parts");
-  if (!is_file_) fields_[name_].clear();
+  if (is_file_) {
+    if (std::exchange(has_file_, true)) refuse("it has two files");
+    return check_length("filename", file_name_.size());
+  }
+  if (std::ranges::find(names_, name_) == names_.end()) {
+    throw ApiError(400, fmt::format("\"{}\" is unknown", text::escaped(name_, 100)));
+  }
+  fields_[name_].clear();
 }
 
 void MultipartReader::add_content(std::string_view bytes) {
   if (bytes.empty()) return;
   if (is_file_) return take_file_(bytes);
   std::string& value = fields_[name_];
-  if (value.size() + bytes.size() > field_bytes_max) refuse("a field is too long");
+  check_length(name_, value.size() + bytes.size());
   value += bytes;
 }
 

@@ -1,5 +1,5 @@
-// Reads a body of multipart/form-data (RFC 7578) that arrives in pieces: small fields are kept, the
-// contents of one file are passed on.
+// Reads a body of multipart/form-data (RFC 7578) that arrives in pieces: the short values of known
+// fields are kept, the contents of one file are passed on. So it holds little of any body.
 //
 // Threads: used by one thread.
 #pragma once
@@ -9,22 +9,25 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sluice::http {
 
 class MultipartReader {
  public:
-  static constexpr std::size_t head_bytes_max = 4096;   // of a part
-  static constexpr std::size_t field_bytes_max = 4096;  // of the value of a field
-  static constexpr std::size_t fields_max = 32;
+  static constexpr std::size_t head_bytes_max = 4096;  // of a part
+  static constexpr std::size_t value_bytes_max = 255;  // of a field, and of the name of the file
 
   using TakeFile = std::function<void(std::string_view piece)>;
 
-  // `content_type` is that of the request. `take_file` gets the contents of the part "file". Throws
-  // ApiError when it is no multipart/form-data with a boundary.
-  MultipartReader(std::string_view content_type, TakeFile take_file);
+  // `content_type` is that of the request. `take_file` gets the contents of the part "file";
+  // `names` are those of the other parts that there may be. Throws ApiError when it is no
+  // multipart/form-data with a boundary.
+  MultipartReader(std::string_view content_type, std::vector<std::string> names,
+                  TakeFile take_file);
 
-  // Throws ApiError for a body that is malformed, or exceeds a limit, and what `take_file` throws.
+  // Throws ApiError for a body that is malformed, for a part that is unknown or too long, by its
+  // name, and what `take_file` throws.
   void take(std::string_view piece);
 
   bool is_complete() const { return state_ == State::end; }
@@ -40,6 +43,7 @@ class MultipartReader {
   void begin_part(std::string_view head);
   void add_content(std::string_view bytes);
 
+  std::vector<std::string> names_;
   TakeFile take_file_;
   std::string delimiter_;  // a line break, two dashes and the boundary
   State state_ = State::preamble;

@@ -19,6 +19,8 @@ constexpr std::string_view comment = ": still here\n\n";
 constexpr std::uint64_t framing_per_byte_max = 8;  // of a body in chunks of a byte
 constexpr const char* long_framing = "what stands between the chunks of the body is too long";
 constexpr std::size_t small_body_bytes = 1024;  // in what a connection has taken already
+// Of a body that goes to a sink: a piece on its way, and what the sink keeps of it and of the head.
+constexpr std::uint64_t sink_bytes = std::uint64_t{64} << 10;
 
 }  // namespace
 
@@ -208,7 +210,7 @@ void Connection::receive_body() {
                                     reception.body_bytes_max));
   }
   sink_ = std::move(reception.sink);
-  auto held = server_.allowance.take(sink_ ? 0 : head.body_bytes);
+  auto held = server_.allowance.take(sink_ ? sink_bytes : head.body_bytes);
   if (!held) throw no_memory();
   body_held_ = std::move(*held);
   reader_.take_body(reception.body_bytes_max);
