@@ -1418,17 +1418,25 @@ TEST_CASE("a log has no text of requests in it") {
     const ApiServer server(std::move(options));
     server.post("/v1/completions", R"({"prompt":"a secret","max_tokens":3})");
     server.ask("GET", "/secret/path?secret=1");
+    server.ask("SECRET", "/health");
+    HttpClient client(server.port);
+    client.send("secret\r\n\r\n");
+    CHECK(client.read_answer().status == 400);
     // A connection may write its line after the next one has begun, or as "gone" in a server that
     // ends before it knows that all was sent.
     wait_for([&] {
       const std::lock_guard lock(mutex);
-      return lines.size() == 2;
+      return lines.size() == 4;
     });
   }
-  REQUIRE(lines.size() == 2);
-  const std::string both = lines[0] + lines[1];
-  CHECK(both.find(" POST /v1/completions 200 ") != std::string::npos);
-  CHECK(both.find(" prompt tokens, 3 generated, the first after ") != std::string::npos);
-  CHECK(both.find(" ? ? 404 ") != std::string::npos);
-  for (const std::string& line : lines) CHECK(line.find("secret") == std::string::npos);
+  std::string all;
+  for (const std::string& line : lines) all += line + "\n";
+  INFO(all);
+  CHECK(all.find(" POST /v1/completions 200 ") != std::string::npos);
+  CHECK(all.find(" prompt tokens, 3 generated, the first after ") != std::string::npos);
+  CHECK(all.find(" GET ? 404 ") != std::string::npos);
+  CHECK(all.find(" ? ? 405 ") != std::string::npos);
+  CHECK(all.find(" ms, malformed HTTP in the header of the request: ") != std::string::npos);
+  CHECK(all.find("secret") == std::string::npos);
+  CHECK(all.find("SECRET") == std::string::npos);
 }

@@ -312,11 +312,16 @@ void Api::report(const std::string& problem) {
 void Api::log(const Request& request, unsigned status, std::chrono::milliseconds took) {
   ++answers_[std::min(status / 100, 5U)];
   if (!options_.log) return;
-  const Route* route = find_route(request.head.method, request.head.path);
-  options_.log(
-      fmt::format("{} {} {} {} {} ms{}", request.id, route == nullptr ? "?" : request.head.method,
-                  route == nullptr ? "?" : route->path,
-                  status == 0 ? "gone" : std::to_string(status), took.count(), request.note));
+  // The names of other methods and routes are text of the client.
+  const std::string& method = request.head.method;
+  const bool is_method =
+      method == "HEAD" || method == "OPTIONS" ||
+      std::ranges::any_of(routes_, [&](const Route& route) { return route.method == method; });
+  const Route* route = find_route(method, request.head.path);
+  options_.log(fmt::format("{} {} {} {} {} ms{}", request.id, is_method ? method : "?",
+                           route == nullptr ? "?" : route->path,
+                           status == 0 ? "gone" : std::to_string(status), took.count(),
+                           request.note));
 }
 
 // What to tell the client of what `work` throws; nothing if it does not.

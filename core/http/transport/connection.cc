@@ -297,15 +297,17 @@ void Connection::begin_exchange(Request request) {
 void Connection::refuse(const ApiError& error) {
   if (phase_ == Phase::answer) return;
   closes_after_ = true;
-  refuse(server_.handler.refuse(error));
+  // There is nothing else to log of what is no request.
+  refuse(server_.handler.refuse(error),
+         phase_ == Phase::head ? fmt::format(", {}", error.what()) : std::string());
 }
 
 // Nothing can follow a request that was not read to its end.
-void Connection::refuse(Response response) {
+void Connection::refuse(Response response, const std::string& note) {
   closes_after_ = closes_after_ || reader_.state() != RequestReader::State::complete;
   body_held_ = {};
   drop_sink();
-  begin_exchange({.head = reader_.head(), .body = {}, .id = request_id_});
+  begin_exchange({.head = reader_.head(), .body = {}, .id = request_id_, .note = note});
   respond(std::move(response));
 }
 

@@ -59,7 +59,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void begin_answer();
   void begin_exchange(Request request);
   void refuse(const ApiError& error);
-  void refuse(Response response);
+  void refuse(Response response, const std::string& note = {});
   std::string head_of(const Response& response, bool is_stream);
   void respond(Response response);
   void begin_stream(std::vector<Field> fields, std::string_view type);

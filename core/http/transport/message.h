@@ -55,7 +55,7 @@ struct Request {
   Allowance::Held body_held = {};
   std::shared_ptr<BodySink> sink = nullptr;
   std::string id = {};    // sent back as X-Request-Id
-  std::string note = {};  // for the log: what the answer has taken
+  std::string note = {};  // for the log: what the answer has taken, or why there is none
 
   // Whoever has read the body lets go of it, and of its memory.
   void drop_body() {
