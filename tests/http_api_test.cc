@@ -69,6 +69,7 @@ class ApiServer {
                      std::uint64_t bytes = std::uint64_t{64} << 20, bool is_reranker = false)
       : allowance(bytes, bytes / 4),
         is_reranker_(is_reranker),
+        queue_max_(options.texts_max),
         api_(std::move(options), allowance) {
     std::vector<Listener> listeners;
     listeners.push_back(Listener::on_port("localhost", 0));
@@ -100,7 +101,7 @@ class ApiServer {
           };
           return engine;
         },
-        ServiceOptions{.scheduler = {.parallel = 4}, .queue_max = 1000, .retry_pause = 1ms});
+        ServiceOptions{.scheduler = {.parallel = 4}, .queue_max = queue_max_, .retry_pause = 1ms});
     service_->wait_until_ready();
     const auto& tokenizer = service_->engine().tokenizer();
     TaskOptions tasks = task_options(tokenizer);
@@ -123,6 +124,7 @@ class ApiServer {
   }
 
   Service& service() { return *service_; }
+  Server& server() { return *server_; }
 
   Answer ask(const std::string& method, const std::string& target, const std::string& body = "",
              const std::string& fields = "") const {
@@ -142,6 +144,7 @@ class ApiServer {
 
  private:
   const bool is_reranker_;
+  const std::size_t queue_max_;
   Api api_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<Service> service_;  // calls the others until it is gone
@@ -1088,6 +1091,20 @@ TEST_CASE("as many embeddings as a request may have come one after the other") {
   wait_for([&] { return server.allowance.used() == 0; });
 }
 
+TEST_CASE("embeddings come however few texts may wait") {
+  json expected;
+  for (const std::size_t queue : {64, 1, 2, 3}) {
+    INFO(queue);
+    ApiOptions options;
+    options.texts_max = queue;
+    const ApiServer server(std::move(options));
+    const json answer = server.post("/v1/embeddings", R"({"input":["a","b","c","d","e","f","g"]})");
+    CHECK(answer["data"].size() == 7);
+    if (expected.is_null()) expected = answer;
+    CHECK(answer == expected);
+  }
+}
+
 TEST_CASE("embeddings that fail after the first are no whole answer") {
   ApiServer server;
   json body = {{"input", json::array()}};
@@ -1145,6 +1162,59 @@ TEST_CASE("what requests hold that wait is counted, and refused when it is too m
   waiting.clear();
   greedy.close();
   wait_for([&] { return server.allowance.used() == 0; });
+}
+
+TEST_CASE("bodies that were announced and do not come keep nobody from being heard") {
+  const ApiServer server({}, true, std::uint64_t{32} << 20);
+  std::vector<std::unique_ptr<HttpClient>> senders;
+  std::size_t waiting = 0;
+  for (int i = 0; i < 60; ++i) {
+    senders.push_back(std::make_unique<HttpClient>(server.port));
+    senders.back()->send(
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048576\r\n"
+        "Expect: 100-continue\r\n\r\n");
+    const std::string head = senders.back()->read_head();
+    if (head.starts_with("HTTP/1.1 100 ")) {
+      ++waiting;
+    } else {
+      CHECK(head.starts_with("HTTP/1.1 503 "));
+    }
+    CHECK(server.ask("GET", "/health").status == 200);
+  }
+  CHECK(waiting > 10);
+  CHECK(waiting < 24);
+}
+
+TEST_CASE("requests whose clients have gone wait to be read in a bounded number") {
+  ApiServer server;
+  std::promise<void> end;
+  server.server().aside(Lane::texts, [end = end.get_future().share()]() -> Then {
+    end.wait();
+    return {};
+  });
+  const std::string body = R"({"content":"a"})";
+  const std::string request = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
+                              std::to_string(body.size()) + "\r\n\r\n" + body;
+  std::size_t sent = 0;
+  wait_for([&] { return server.server().waiting(Lane::texts) == 0; });
+  for (bool is_refused = false; !is_refused; ++sent) {
+    REQUIRE(sent < 1000);
+    HttpClient client(server.port);
+    client.send(request);
+    wait_for([&] {
+      is_refused = client.has_received();
+      return is_refused || server.server().waiting(Lane::texts) == sent + 1;
+    });
+    if (!is_refused) continue;
+    const Answer answer = client.read_answer();
+    CHECK(answer.status == 503);
+    CHECK(answer.field("Retry-After") == "1");
+  }
+  CHECK(sent > 128);  // more than there may be connections
+  end.set_value();
+  wait_for([&] { return server.server().waiting(Lane::texts) == 0; });
+  CHECK(server.ask("POST", "/tokenize", body).status == 200);
+  wait_for([&] { return server.allowance.used() <= connection_bytes({}); });
 }
 
 TEST_CASE("a failure of the server is told by a number, and to its owner in full") {
