@@ -117,6 +117,14 @@ TEST_CASE("a path is listened on where nothing is lost by it") {
   }
   CHECK(fs::exists(path));
   CHECK_THROWS_WITH(Listener::on_path(path), Contains("no socket"));
+  fs::remove(path);
+  {
+    const Listener listener = Listener::on_path(path);
+    fs::rename(path, folder / "old");
+    const Listener other = Listener::on_path(folder / "new");
+    fs::rename(folder / "new", path);
+  }
+  CHECK(fs::exists(path));  // it is another's socket now
   CHECK_THROWS_AS(Listener::on_path(""), UsageError);
   CHECK_THROWS_AS(Listener::on_path(std::string(200, 'x')), UsageError);
   CHECK_THROWS_AS(Listener::on_path(folder / "missing" / "socket"), std::system_error);
