@@ -3,11 +3,16 @@
 #include <csignal>
 #include <fcntl.h>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <netinet/in.h>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -22,6 +27,20 @@ namespace {
 using namespace sluice::test;
 using namespace std::chrono_literals;
 using nlohmann::json;
+
+// A port that nobody listens on now.
+std::uint16_t free_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* const there = reinterpret_cast<sockaddr*>(&address);
+  REQUIRE(::bind(socket, there, size) == 0);
+  REQUIRE(::getsockname(socket, there, &size) == 0);
+  ::close(socket);
+  return ntohs(address.sin_port);
+}
 
 }  // namespace
 
@@ -88,6 +107,85 @@ TEST_CASE("a server that is told to end lets a stream end") {
   CHECK(answer.body.ends_with("data: [DONE]\n\n"));
   client.close();
   CHECK(server.wait() == 0);
+}
+
+// A batch keeps the server from ending for as long as the test likes: it pauses, and says so on
+// standard error, which is a pipe that nobody reads.
+TEST_CASE("a server that is told to end takes no more connections, whatever its batches do") {
+  const Folder folder;
+  const std::string model = make_model(folder), data = folder.file("data");
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  REQUIRE(::fcntl(ends[1], F_SETFL, O_NONBLOCK) == 0);
+  while (::write(ends[1], "x", 1) == 1) {
+  }
+  REQUIRE(::fcntl(ends[1], F_SETFL, 0) == 0);
+  const std::string port = std::to_string(free_port());
+  const pid_t process = ::fork();
+  if (process == 0) {
+    ::dup2(ends[1], STDERR_FILENO);
+    // One file of rows fits, and its results do not.
+    ::execl(program.c_str(), "sluice", "serve", model.c_str(), "--port", port.c_str(), "--ctx",
+            "256", "--data", data.c_str(), "--data-size", "6KiB", "--quiet", nullptr);
+    ::_exit(127);
+  }
+  const auto number = static_cast<std::uint16_t>(std::stoul(port));
+  const auto answers = [&](const std::string& path, const std::string& text) {
+    try {
+      return HttpClient(number).ask("GET", path).body.find(text) != std::string::npos;
+    } catch (const std::runtime_error&) {
+      return false;
+    }
+  };
+  const auto wait_until = [](const std::function<bool()>& condition) {
+    for (int i = 0; i < 60'000 && !condition(); ++i) std::this_thread::sleep_for(1ms);
+    return condition();
+  };
+  CHECK(wait_until([&] { return answers("/health", "\"ok\""); }));
+  const std::string form =
+      "--b\r\nContent-Disposition: form-data; name=purpose\r\n\r\nbatch\r\n--b\r\n"
+      "Content-Disposition: form-data; name=file; filename=a\r\n\r\n"
+      R"({"custom_id":"1","url":"/v1/completions","body":{"prompt":"a","max_tokens":1}})"
+      "\r\n--b--\r\n";
+  const Answer file = HttpClient(number).ask("POST", "/v1/files", form,
+                                             "Content-Type: multipart/form-data; boundary=b\r\n");
+  INFO(file.body);
+  CHECK(file.status == 200);
+  post(number, "/v1/batches",
+       {{"input_file_id", json::parse(file.body)["id"]},
+        {"endpoint", "/v1/completions"},
+        {"completion_window", "24h"}});
+  CHECK(wait_until([&] { return answers("/v1/batches", "\"paused\""); }));
+  ::kill(process, SIGTERM);
+  CHECK(wait_until([&] {
+    try {
+      const HttpClient client(number);
+      return false;
+    } catch (const std::runtime_error&) {
+      return true;
+    }
+  }));
+  CHECK(::waitpid(process, nullptr, WNOHANG) == 0);  // it has not ended yet
+  ::close(ends[0]);
+  int status = 0;
+  CHECK(::waitpid(process, &status, 0) == process);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  ::close(ends[1]);
+}
+
+TEST_CASE("a server that ends writes its report") {
+  const Folder folder;
+  const std::string model = make_model(folder), report = folder.file("report.json");
+  Serving server(folder, model, {"--report", report});
+  post(server.port, "/v1/completions", {{"prompt", "x"}, {"max_tokens", 3}, {"ignore_eos", true}});
+  REQUIRE(server.stop(SIGTERM) == 0);
+  const json written = json::parse(content(report));
+  CHECK(written["tokens_generated"] == 3);
+  CHECK(written["steps"].get<int>() >= 3);
+  CHECK(written["planned_peak_bytes"].get<std::uint64_t>() > 0);
+  CHECK(written["parallel"].get<int>() > 0);
+  CHECK(written["decode_tokens_per_s"].is_null());
 }
 
 TEST_CASE("a server keeps to this machine unless it is told otherwise") {

@@ -211,12 +211,7 @@ void write_report(const BatchOptions& options, const RunWatch& watch, const RunR
   report["rows_cut_by_max_tokens"] = done.cut();
   report["seconds"] = work.seconds;
   report["waited_for_rows_s"] = work.waited_s;
-  report["steps"] = counts.steps;
-  report["sequences_max"] = counts.running_max;
-  report["prompt_tokens_evaluated"] = counts.prompt_tokens_evaluated;
-  report["prompt_tokens_shared"] = counts.prompt_tokens_shared;
-  report["tokens_generated"] = counts.tokens_generated;
-  report["tokens_forced"] = counts.tokens_forced;
+  report_counts(counts, report);
   report_drafts(options.common.speculate, counts, report);
   write_report_file(options.common, report);
 }

@@ -55,13 +55,11 @@ namespace sluice::cli {
 namespace {
 
 constexpr const char* exit_statuses =
-    "Exit status: 0 done, 2 wrong usage, 3 bad model file, 4 memory budget too small, 5 reading "
-    "or\n"
-    "writing failed, 75 `batch` or `embed` was stopped and the same command goes on, 129, 130 and "
-    "143\n"
-    "ended by SIGHUP, Ctrl-C and SIGTERM, 1 anything else. `sluice COMMAND --help` has the options "
-    "of\n"
-    "a command.\n"
+    "Exit status: 0 done (so is `serve` when it is told to end), 2 wrong usage, 3 bad model file,\n"
+    "4 memory budget too small, 5 reading or writing failed, 75 `batch` or `embed` was stopped "
+    "and\n"
+    "the same command goes on, 129, 130 and 143 ended by SIGHUP, Ctrl-C and SIGTERM, 1 anything\n"
+    "else. `sluice COMMAND --help` has the options of a command.\n"
     "\n"
     "Example:\n"
     "  sluice run model.gguf -p \"Once upon a time\" -n 64";

@@ -208,6 +208,15 @@ void check_report_of_model(const CommonOptions& common) {
   refuse_other_than_report(common);
 }
 
+void report_counts(const serve::SchedulerCounts& counts, ordered_json& report) {
+  report["steps"] = counts.steps;
+  report["sequences_max"] = counts.running_max;
+  report["prompt_tokens_evaluated"] = counts.prompt_tokens_evaluated;
+  report["prompt_tokens_shared"] = counts.prompt_tokens_shared;
+  report["tokens_generated"] = counts.tokens_generated;
+  report["tokens_forced"] = counts.tokens_forced;
+}
+
 void write_report_file(const CommonOptions& common, const ordered_json& report) {
   if (!common.report.empty()) write_file(common.report, json_text(report));
 }

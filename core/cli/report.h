@@ -8,6 +8,7 @@
 
 #include "core/cli/options.h"
 #include "core/engine/engine.h"
+#include "core/serve/scheduler.h"
 #include "topology/machine.h"
 #include "topology/process_memory.h"
 
@@ -68,6 +69,9 @@ class RunWatch {
 void refuse_other_than_report(const CommonOptions& common);
 // The same, and for a file of the model in any case.
 void check_report_of_model(const CommonOptions& common);
+
+// Adds to a report how many steps a scheduler made, and how many tokens it read and generated.
+void report_counts(const serve::SchedulerCounts& counts, nlohmann::ordered_json& report);
 
 // Writes a report to the file of --report, if there is one.
 void write_report_file(const CommonOptions& common, const nlohmann::ordered_json& report);

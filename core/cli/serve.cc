@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <limits>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <system_error>
 #include <thread>
 
@@ -13,6 +14,7 @@
 #include "core/batch/status_segment.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
+#include "core/cli/report.h"
 #include "core/cli/run_status.h"
 #include "core/cli/sandbox.h"
 #include "core/cli/serve_setup.h"
@@ -36,9 +38,11 @@ constexpr const char* description =
     "files and batches, and a page to chat at http://HOST:PORT/. Members of requests mean what\n"
     "they mean in a batch (`sluice batch --row-settings`). It listens before the model is\n"
     "loaded, and /health says whether it is. An address that other machines can reach needs\n"
-    "--api-key-file, or --insecure. After Ctrl-C or SIGTERM answers get --grace seconds to\n"
-    "finish; a second one ends at once. Under systemd the server takes the sockets of its unit\n"
-    "(ListenStream=) and tells systemd when it is ready.\n\n"
+    "--api-key-file, or --insecure. After Ctrl-C or SIGTERM nobody else can connect, and answers\n"
+    "get --grace seconds to finish; then the exit status is 0. A second one ends at once. Under\n"
+    "systemd the server takes the sockets of its unit (ListenStream=) and tells systemd when it "
+    "is\n"
+    "ready.\n\n"
     "Examples:\n"
     "  sluice serve model.gguf\n"
     "  sluice serve model.gguf --budget 4GiB --parallel 4 --port 9000\n"
@@ -53,15 +57,16 @@ class ServerThread {
           enter_serving_sandbox(socket);
           server.run();
         }) {}
-  ~ServerThread() { stop(std::chrono::seconds(0)); }
+  ~ServerThread() {
+    server_.stop(std::chrono::seconds(0));
+    join();
+  }
   ServerThread(const ServerThread&) = delete;
   ServerThread& operator=(const ServerThread&) = delete;
 
-  // Returns when all answers have ended or the grace is over.
-  void stop(std::chrono::seconds grace) {
-    if (!thread_.joinable()) return;
-    server_.stop(grace);
-    thread_.join();
+  // Returns when all answers have ended or the grace of Server::stop() is over.
+  void join() {
+    if (thread_.joinable()) thread_.join();
   }
 
  private:
@@ -171,6 +176,17 @@ void serve_until_signal(const ServeOptions& options, serve::Service& service, ht
     status.look();
     watchdog.look();
   }
+}
+
+// Writes the report of --report, if it is asked for. A server waits more than it computes, so there
+// are no tokens per second in it.
+void write_report(const RunWatch& watch, const CommonOptions& common, const RunRecord& run,
+                  const serve::SchedulerCounts& counts) {
+  if (common.report.empty()) return;
+  nlohmann::ordered_json report = watch.report(common, run, {});
+  report_counts(counts, report);
+  report_drafts(common.speculate, counts, report);
+  write_report_file(common, report);
 }
 
 std::string grace_line(const serve::Service& service, std::uint32_t grace_s) {
@@ -290,6 +306,7 @@ int run_serve(const ServeOptions& options) {
   static_cast<void>(sampling::Sampler(options.sampling.sampler));
   check_run_options(options.common);
   const InterruptGuard guard;
+  const RunWatch watch;
   const http::ServiceManager manager;
   std::vector<http::Listener> listeners = open_listeners(options);
   check_exposure(listeners, options);
@@ -342,9 +359,14 @@ int run_serve(const ServeOptions& options) {
   serve_until_signal(options, *service, server, manager);
   manager.notify("STOPPING=1\nSTATUS=letting answers end");
   if (!options.common.quiet) remark(grace_line(*service, options.grace_s));
+  server.stop(std::chrono::seconds(options.grace_s));  // first of all, nobody else may connect
   running_jobs.stop();
-  running.stop(std::chrono::seconds(options.grace_s));
-  service.reset();  // no step follows
+  running.join();
+  service->drain(Clock::now());
+  const RunRecord record(service->engine());
+  const serve::SchedulerCounts counts = service->statistics().scheduler;
+  service.reset();  // frees its memory for measuring the limits
+  write_report(watch, options.common, record, counts);
   options.common.trace->end();
   return 0;
 }

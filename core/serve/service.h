@@ -112,7 +112,8 @@ class Service {
   void wait_until_ready();
 
   // Once tasks run. Other threads may use only what never changes: tokenizer(), facts(), plan(),
-  // step_columns() and step_logits(). Valid as long as the service.
+  // step_columns() and step_logits(); and everything once the service is stopped. Valid as long as
+  // the service.
   const engine::Engine& engine() const { return *engine_; }
 
   // rows::Task::priority decides which queue it waits in. Returns its id, or why it was refused.
