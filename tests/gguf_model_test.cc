@@ -13,6 +13,7 @@
 
 #include "core/gguf/gguf.h"
 #include "core/gguf/gguf_writer.h"
+#include "core/gguf/quant_name.h"
 #include "streaming/mapped_file.h"
 #include "tests/catch.h"
 #include "tests/contains.h"
@@ -76,6 +77,28 @@ TEST_CASE("a file round trip through the disk") {
     CHECK(mapped.bytes()[tensor.offset] == std::byte(i + 1));
     CHECK(mapped.bytes()[tensor.offset + tensor.bytes - 1] == std::byte(i + 1));
   }
+}
+
+TEST_CASE("a model is called as its file_type says, if its weights agree, or as most of them are") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "model.gguf";
+  constexpr std::uint32_t f16 = 1, q4_k = 12, q6_k = 14;
+  const auto name_of = [&](std::uint64_t q4_k_rows, const auto& file_type) {
+    Writer writer;
+    writer.add("general.file_type", file_type);
+    writer.add_tensor("a", std::array<std::uint64_t, 2>{256, q4_k_rows}, q4_k);
+    writer.add_tensor("b", std::array<std::uint64_t, 2>{256, 50}, q6_k);
+    write_bytes(path, whole_file(writer));
+    return quant_name(Model::open(path));
+  };
+  CHECK(name_of(40, std::uint32_t{15}) == "Q4_K_M");
+  CHECK(name_of(40, std::uint32_t{14}) == "Q4_K_S");
+  CHECK(name_of(40, std::uint32_t{18}) == "Q6_K");
+  CHECK(name_of(2, std::uint32_t{15}) == "Q6_K");  // next to nothing of it is Q4_K
+  CHECK(name_of(40, f16) == "Q6_K");
+  CHECK(name_of(400, f16) == "Q4_K");
+  CHECK(name_of(40, std::uint32_t{999}) == "Q6_K");
+  CHECK(name_of(40, "Q4_K_M") == "Q6_K");
 }
 
 TEST_CASE("the writer leaves no file when it fails") {

@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "core/files/checksum.h"
 #include "core/gguf/gguf.h"
+#include "core/gguf/quant_name.h"
 #include "core/quant/quant_mix.h"
 #include "core/quant/tensor_types.h"
 #include "core/synth/random_blocks.h"
@@ -632,6 +633,7 @@ TEST_CASE("inspection tells what a model is") {
 
   const auto json = nlohmann::json::parse(cli::inspection_json(model));
   CHECK(json["architecture"] == "llama");
+  CHECK(json["quant"] == "Q4_K_M");
   CHECK(json["runs_here"] == true);
   CHECK(json["obstacle"].is_null());
   CHECK(json["metadata"]["llama.block_count"] == 4);
@@ -649,8 +651,9 @@ TEST_CASE("inspection tells what a model is") {
   CHECK(tensors == model.tensors().size());
 
   const std::string text = cli::inspection_text(model, false);
-  for (const char* part : {"architecture", "llama", "random weights", "the shape of tiny", "Q6_K",
-                           "llama.block_count", "2048 tokens", "array of 2048 string"}) {
+  for (const char* part :
+       {"architecture", "llama", "random weights", "the shape of tiny", "Q6_K", "Q4_K_M, ",
+        "llama.block_count", "2048 tokens", "array of 2048 string"}) {
     INFO(part);
     CHECK(text.find(part) != std::string::npos);
   }
@@ -696,6 +699,18 @@ TEST_CASE("inspection names types without arithmetic, and stays harmless") {
   const auto json = nlohmann::json::parse(cli::inspection_json(model));
   CHECK(json["runs_here"] == false);
   CHECK(json["uncomputable_types"][0] == "Q8_K");
+}
+
+TEST_CASE("a header names the mix of its file") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "model.gguf";
+  for (const std::string& name : QuantMix::names()) {
+    if (name.starts_with("pure-")) continue;
+    INFO(name);
+    // Both have one file_type; the second is of experts.
+    SyntheticModel(name == "MXFP4_MOE" ? "small-moe" : "small", name).write_header(path);
+    CHECK(gguf::quant_name(gguf::Model::open(path)) == (name == "MXFP4" ? "MXFP4_MOE" : name));
+  }
 }
 
 }  // namespace sluice::synth

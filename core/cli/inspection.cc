@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/gguf/bytes.h"
 #include "core/gguf/gguf.h"
+#include "core/gguf/quant_name.h"
 #include "core/model/families.h"
 #include "core/model/keys.h"
 #include "core/model/weights.h"
@@ -241,6 +242,7 @@ ordered_json to_json(const gguf::Model& model) {
   json["file_bytes"] = model.file_bytes();
   json["missing_bytes"] = missing_bytes(model);
   json["data_bytes"] = model.data_bytes();
+  json["quant"] = gguf::quant_name(model);
   json["bits_per_weight"] = bits_per_weight(model);
   json["uncomputable_types"] = uncomputable_types(model);
   const auto [obstacle, notes] = judge(model);
@@ -303,8 +305,10 @@ std::string summary(const gguf::Model& model) {
   facts.emplace_back("name", text_or(metadata, "general.name", "not stated"));
   facts.emplace_back("parameters", fmt::format("{} ({:.2f} billion)", model.elements(),
                                                static_cast<double>(model.elements()) / 1e9));
+  const std::string quant = gguf::quant_name(model);
   facts.emplace_back("weights",
-                     fmt::format("{} tensors, {}, {:.3f} bits per weight", model.tensors().size(),
+                     fmt::format("{}{}{} tensors, {}, {:.3f} bits per weight", quant,
+                                 quant.empty() ? "" : ", ", model.tensors().size(),
                                  format_bytes(model.data_bytes()), bits_per_weight(model)));
   facts.emplace_back("tokenizer", tokenizer_summary(metadata));
   const std::string architecture = text_or(metadata, "general.architecture", "");

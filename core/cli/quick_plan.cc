@@ -1,12 +1,11 @@
 #include "core/cli/quick_plan.h"
 
-#include <algorithm>
 #include <exception>
 #include <malloc.h>
-#include <map>
 
 #include "core/error.h"
 #include "core/fetch/hub.h"
+#include "core/gguf/quant_name.h"
 #include "core/model/hyper_parameters.h"
 
 namespace sluice::cli {
@@ -81,13 +80,8 @@ std::optional<double> known_tokens_per_s(const std::filesystem::path& model) try
 }
 
 std::string quant_of(std::string_view name, const gguf::Model& model) {
-  std::string named = fetch::quant_in_name(name);
-  if (!named.empty()) return named;
-  std::map<std::uint32_t, std::uint64_t> bytes;
-  for (const gguf::TensorInfo& tensor : model.tensors()) bytes[tensor.type] += tensor.bytes;
-  if (bytes.empty()) return "";
-  return kernels::gguf_type_name(
-      std::ranges::max_element(bytes, {}, [](const auto& of) { return of.second; })->first);
+  const std::string named = fetch::quant_in_name(name);
+  return named.empty() ? gguf::quant_name(model) : named;
 }
 
 }  // namespace sluice::cli

@@ -41,7 +41,7 @@ KnownLimits measure_limits(const std::filesystem::path& model, const engine::Run
 // fit, or if the model cannot be run or writes no text.
 std::optional<double> known_tokens_per_s(const std::filesystem::path& model);
 
-// The quantisation that a file's name tells of, or the type that most bytes of its weights have.
+// The quantisation that a file's name tells of, or else its header.
 std::string quant_of(std::string_view name, const gguf::Model& model);
 
 }  // namespace sluice::cli

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
-#include <map>
 #include <system_error>
 #include <utility>
 
@@ -15,22 +14,17 @@
 #include "core/fetch/places.h"
 #include "core/files/durable_file.h"
 #include "core/gguf/gguf.h"
-#include "kernels/block_formats.h"
+#include "core/gguf/quant_name.h"
 
 namespace sluice::fetch {
 namespace {
 
 namespace fs = std::filesystem;
 
-// The type that most bytes of the weights have; empty for what is no model.
+// Empty for what is no model.
 std::string quant_in_header(const fs::path& path) {
   try {
-    const gguf::Model model = gguf::Model::open(path, {.header_only = true});
-    std::map<std::uint32_t, std::uint64_t> bytes;
-    for (const gguf::TensorInfo& tensor : model.tensors()) bytes[tensor.type] += tensor.bytes;
-    const auto most =
-        std::ranges::max_element(bytes, {}, [](const auto& of_type) { return of_type.second; });
-    return most == bytes.end() ? "" : kernels::gguf_type_name(most->first);
+    return gguf::quant_name(gguf::Model::open(path, {.header_only = true}));
   } catch (const std::exception&) {
     return "";
   }

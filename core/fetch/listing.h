@@ -14,7 +14,7 @@ struct ListedModel {
   std::string name;  // takes the place of the path wherever a command wants a model
   std::filesystem::path path;
   std::uint64_t bytes = 0;    // of all shards; of an incomplete one, those that are here
-  std::string quant;          // as its name says, or what most of its weights have; may be empty
+  std::string quant;          // as its name says, or else its header; may be empty
   bool is_removable = false;  // brought by this program
   // False for a download that has not ended: its path is that of the partial file, or of the first
   // shard where others are missing. No command can run it.
