@@ -203,6 +203,8 @@ TEST_CASE("all shards come, and files of other kinds") {
   const std::string file = caches.folder.file("here.gguf");
   CHECK_THROWS(pull("file:" + file));
   write(file, "here");
+  CHECK_THROWS_AS(pull("file:" + file), ModelError);
+  fs::rename(make_model(caches.folder), file);
   CHECK(pull("file:" + file) == file);
 }
 

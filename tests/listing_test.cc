@@ -151,6 +151,39 @@ TEST_CASE("what a pull has left is listed, removed, and cleared away by a newer 
   CHECK(partials() == 0);
 }
 
+TEST_CASE("a model that something cut short is listed so, and pulled again") {
+  SmallHub hub;
+  const Caches caches(hub);
+  const Folder folder;
+  const std::string model = make_model(folder), whole = content(model);
+  hub.put("m-Q4_0.gguf", whole);
+  hub.put("ollama", whole);
+  for (const std::string& name : {std::string("hf:o/r/m-Q4_0.gguf"), hub.url() + "/cdn/m-Q4_0.gguf",
+                                  "ollama:" + hub.host() + "/library/tiny:latest"}) {
+    INFO(name);
+    const std::string line = shell("sluice pull -q " + name).output;
+    const fs::path path = fs::canonical(line.substr(0, line.size() - 1));
+    const auto listed = [&] {
+      for (const nlohmann::json& one : list()) {
+        if (fs::equivalent(text_of(one, "path"), path)) return one;
+      }
+      return nlohmann::json();
+    };
+    CHECK(listed().at("complete").get<bool>());
+    for (const auto& [bytes, says] :
+         {std::pair(whole.size() / 2, "incomplete"), std::pair(std::size_t{100}, "unreadable")}) {
+      fs::resize_file(path, bytes);
+      CHECK_FALSE(listed().at("complete").get<bool>());
+      CHECK(shell("sluice list").output.find(says) != std::string::npos);
+      check_fails("sluice pull file:" + path.string(), 3, "cut short");
+      CHECK(shell("sluice pull -q " + name).output == line);
+      CHECK(content(path) == whole);
+      CHECK(listed().at("complete").get<bool>());
+    }
+    CHECK(shell("sluice rm " + name).status == 0);
+  }
+}
+
 TEST_CASE("a split model of which shards are missing is listed as incomplete, and removed") {
   SmallHub hub([](const HubRequest& request) {
     const bool is_second = request.path.find("00002-of") != std::string::npos;
@@ -193,7 +226,8 @@ TEST_CASE("of models with one name, none is removed but by its path") {
   const std::string first = shell("sluice pull -q " + url + "1").output;
   const std::string second = shell("sluice pull -q " + url + "2").output;
   REQUIRE(first != second);
-  check_fails("sluice rm m", 2, "more than one");
+  check_fails("sluice rm m", 2, "2 models are called 'm': name one by its path, ");
+  check_fails("sluice inspect m", 2, "2 models are called 'm'");
   CHECK(shell("sluice rm " + first).status == 0);
   check_fails("sluice rm " + url + "1", 2, "no model");
   CHECK(shell("sluice rm " + url + "2").status == 0);

@@ -1,11 +1,13 @@
 #include "core/cli/list.h"
 
 #include <algorithm>
+#include <exception>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
+#include "core/cli/inspection.h"
 #include "core/cli/json.h"
 #include "core/cli/options.h"
 #include "core/cli/output.h"
@@ -15,6 +17,7 @@
 #include "core/fetch/fetch.h"
 #include "core/fetch/listing.h"
 #include "core/fetch/reference.h"
+#include "core/gguf/gguf.h"
 #include "core/text/quoted.h"
 
 namespace sluice::cli {
@@ -23,7 +26,22 @@ namespace {
 struct Row {
   fetch::ListedModel model;
   std::optional<double> tokens_per_s;  // nothing: not known
+  bool is_readable = true;             // false: not even its header
 };
+
+// Looks into the file: one that something cut short has a name like a whole one.
+Row row_of(const fetch::ListedModel& model) {
+  Row row{model, std::nullopt};
+  if (!model.is_complete) return row;
+  try {
+    const auto header = gguf::Model::open(model.path, {.header_only = true});
+    row.model.is_complete = missing_bytes(header) == 0;
+  } catch (const std::exception&) {
+    row.is_readable = row.model.is_complete = false;
+  }
+  if (row.model.is_complete) row.tokens_per_s = known_tokens_per_s(model.path);
+  return row;
+}
 
 std::string table(const std::vector<Row>& rows) {
   std::size_t name_width = 4, quant_width = 5;
@@ -41,22 +59,30 @@ std::string table(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     line(text::printable(row.model.name, 300), format_bytes(row.model.bytes),
          text::printable(row.model.quant, 40),
-         !row.model.is_complete ? "incomplete"
-         : row.tokens_per_s     ? format_speed(*row.tokens_per_s)
-                                : "-",
+         !row.is_readable         ? "unreadable"
+         : !row.model.is_complete ? "incomplete"
+         : row.tokens_per_s       ? format_speed(*row.tokens_per_s)
+                                  : "-",
          text::printable(row.model.path.string(), 1000));
   }
   return text;
 }
 
-// By a name or path of the list, or by what it was pulled as; null if that is none or more than
-// one.
-const fetch::ListedModel* find_removed(const std::vector<fetch::ListedModel>& models,
+// By a name or path of the list, or by what it was pulled as. Throws UsageError if that is none or
+// more than one.
+const fetch::ListedModel& find_removed(const std::vector<fetch::ListedModel>& models,
                                        const std::string& name) {
-  const fetch::ListedModel* model = fetch::find_model(models, name);
-  if (model != nullptr || !fetch::is_reference(name)) return model;
-  const auto here = fetch::find_here(fetch::parse_reference(name));
-  return here ? fetch::find_model(models, here->string()) : nullptr;
+  std::vector<const fetch::ListedModel*> found = fetch::find_models(models, name);
+  if (found.empty() && fetch::is_reference(name)) {
+    const auto here = fetch::find_here(fetch::parse_reference(name));
+    if (here) found = fetch::find_models(models, here->string());
+  }
+  if (found.empty()) {
+    throw UsageError(fmt::format("no model is called {}: `sluice list` shows those that are here",
+                                 text::quoted(name)));
+  }
+  if (found.size() > 1) throw UsageError(fetch::ambiguity(found, name));
+  return *found.front();
 }
 
 }  // namespace
@@ -68,8 +94,10 @@ CLI::App* add_list(CLI::App& program, ListOptions& options) {
       "($HF_HOME), of llama.cpp ($LLAMA_CACHE) and of ollama ($OLLAMA_MODELS). A name\n"
       "from the list can stand wherever a command takes MODEL. tokens/s is what a run would reach\n"
       "in the memory that is free, from what plans and runs have measured here; - stands\n"
-      "for what is not known, incomplete for a download that has not ended: pull goes on with\n"
-      "it, rm removes it.\n\n"
+      "for what is not known, incomplete for a download that has not ended or a file that was cut\n"
+      "short, unreadable for one whose beginning is, too: pull goes on with it or brings it "
+      "again,\n"
+      "rm removes it.\n\n"
       "Example:\n"
       "  sluice list --json");
   command->add_flag("--json", options.json, "Print a JSON list and nothing else");
@@ -94,7 +122,7 @@ CLI::App* add_remove(CLI::App& program, RemoveOptions& options) {
 int run_list(const ListOptions& options) {
   std::vector<Row> rows;
   for (const fetch::ListedModel& model : fetch::list_all(installed_models())) {
-    rows.push_back({model, model.is_complete ? known_tokens_per_s(model.path) : std::nullopt});
+    rows.push_back(row_of(model));
   }
   if (!options.json) {
     write_output(table(rows));
@@ -115,16 +143,10 @@ int run_list(const ListOptions& options) {
 
 int run_remove(const RemoveOptions& options) {
   const std::vector<fetch::ListedModel> models = fetch::list_all(installed_models());
-  const fetch::ListedModel* model = find_removed(models, options.name);
-  if (model == nullptr) {
-    throw UsageError(
-        fmt::format("no model, or more than one, is called {}: `sluice list` has the "
-                    "whole names and paths",
-                    text::quoted(options.name)));
-  }
-  fetch::remove_model(*model);
+  const fetch::ListedModel& model = find_removed(models, options.name);
+  fetch::remove_model(model);
   remark(
-      fmt::format("removed {}, {}", text::printable(model->name, 200), format_bytes(model->bytes)));
+      fmt::format("removed {}, {}", text::printable(model.name, 200), format_bytes(model.bytes)));
   return 0;
 }
 

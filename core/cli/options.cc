@@ -153,8 +153,9 @@ CLI::Validator named_model(ModelPart part) {
               return "";
             }
             const auto models = fetch::list_models({});
-            const fetch::ListedModel* model = fetch::find_model(models, text);
-            if (model != nullptr) text = model->path.string();
+            const auto called = fetch::find_models(models, text);
+            if (called.size() > 1) return fetch::ambiguity(called, text);
+            if (!called.empty()) text = called.front()->path.string();
             return "";
           },
           ""};

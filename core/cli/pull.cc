@@ -95,7 +95,11 @@ fs::path pull_model(const PullOptions& options) {
   const InterruptGuard interrupts;
   DownloadLine line(options.quiet);
   fetch::Web web(web_options(options, line));
-  enter_download_sandbox(options.sandbox, caches_of(reference));
+  if (reference.kind != fetch::ReferenceKind::file) {
+    enter_download_sandbox(options.sandbox, caches_of(reference));
+  } else if (options.sandbox != "off") {
+    enter_reading_sandbox({reference.file});
+  }
   return fetch::pull(web, reference, [&](const fetch::DownloadProgress& now) { line.show(now); });
 }
 

@@ -349,9 +349,10 @@ void commit(PartialFile& partial, const DownloadPlace& place) {
 
 }  // namespace
 
-bool is_here(const DownloadPlace& place) {
+bool is_here(const RemoteFile& remote, const DownloadPlace& place) {
   std::error_code absent;
-  if (!fs::exists(place.target, absent)) return false;
+  const std::uintmax_t bytes = fs::file_size(place.target, absent);
+  if (absent || bytes != remote.bytes.value_or(bytes)) return false;
   return place.version_file.empty() ||
          (!place.version.empty() && read_text(place.version_file) == place.version);
 }
@@ -359,7 +360,7 @@ bool is_here(const DownloadPlace& place) {
 void require_room(const std::vector<Download>& files) {
   std::uint64_t missing = 0;
   for (const auto& [remote, place] : files) {
-    if (is_here(place)) continue;
+    if (is_here(remote, place)) continue;
     struct stat facts {};
     const bool is_begun = ::stat(place.partial.c_str(), &facts) == 0;
     const std::uint64_t total = remote.bytes.value_or(0);
@@ -376,7 +377,7 @@ void require_room(const std::vector<Download>& files) {
 void download(Web& web, const RemoteFile& remote, const DownloadPlace& place,
               const OnProgress& on_progress, const std::function<void()>& before_commit) {
   const base::Descriptor lock = take_lock(place.lock, web, remote.name);
-  if (is_here(place)) return;  // another program has brought it meanwhile
+  if (is_here(remote, place)) return;  // another program has brought it meanwhile
   const BegunDownload begun{remote.name, place.partial, place.lock};
   for (const BegunDownload& other : begun_downloads()) {
     // What has come of an older version is of no use any more.

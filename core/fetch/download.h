@@ -40,8 +40,8 @@ struct Download {
   DownloadPlace place;
 };
 
-// Whether the target is there, and of this version.
-bool is_here(const DownloadPlace& place);
+// Whether the target is there, of this version, and as large as the server says.
+bool is_here(const RemoteFile& remote, const DownloadPlace& place);
 
 // Throws Error with ExitCode::io when the files of one model do not fit together on their disk.
 // What is here already, in partial files too, counts.

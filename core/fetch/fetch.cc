@@ -14,6 +14,7 @@
 #include "core/fetch/places.h"
 #include "core/files/checksum.h"
 #include "core/files/durable_file.h"
+#include "core/gguf/gguf.h"
 #include "core/text/lower_case.h"
 #include "core/text/quoted.h"
 
@@ -164,8 +165,7 @@ fs::path pull_from_hub(Web& web, const Reference& reference, const OnProgress& o
   fs::path first;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const auto& [remote, place] = downloads[i];
-    std::error_code absent;
-    if (!fs::exists(place.target, absent)) {
+    if (!is_here(remote, place)) {
       download(web, remote, place, on_progress);
       cache.mark_as_pulled(remote.version);
     }
@@ -220,8 +220,8 @@ fs::path pull_url(Web& web, const Reference& reference, const OnProgress& on_pro
     // A new shard does not go with old ones: without their tags these count as absent.
     const auto forget_old_shards = [&] {
       for (std::size_t later = i + 1; later < downloads.size(); ++later) {
-        const DownloadPlace& other = downloads[later].place;
-        if (!is_here(other)) files::remove_file(other.version_file);
+        const auto& [other_remote, other] = downloads[later];
+        if (!is_here(other_remote, other)) files::remove_file(other.version_file);
       }
     };
     download(web, remote, place, on_progress, forget_old_shards);
@@ -232,7 +232,9 @@ fs::path pull_url(Web& web, const Reference& reference, const OnProgress& on_pro
 fs::path pull_from_ollama(Web& web, const Reference& reference, const OnProgress& on_progress) {
   require_home(own_cache());
   const RemoteFile remote = find_in_ollama(web, reference);
-  if (const auto blob = blob_of_ollama(remote.sha256)) return *blob;
+  if (const auto blob = blob_of_ollama(remote.sha256)) {
+    if (is_here(remote, {.target = *blob, .partial = {}, .lock = {}})) return *blob;
+  }
   fs::path target = ollama_folder(reference) / ollama_file(reference, remote.sha256);
   if (!reference.is_default_host) {
     write_ollama_host(own_cache() / "ollama" / short_sum(reference.url), host_of(reference.url));
@@ -319,6 +321,8 @@ fs::path pull(Web& web, const Reference& reference, const OnProgress& on_progres
     throw Error(ExitCode::io,
                 fmt::format("{} is no file that is here", text::quoted(reference.file)));
   }
+  // A file that is cut short is no model that is here.
+  static_cast<void>(gguf::Model::open(reference.file));
   return fs::absolute(reference.file);
 }
 

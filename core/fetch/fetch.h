@@ -17,7 +17,7 @@ namespace sluice::fetch {
 std::optional<std::filesystem::path> find_here(const Reference& reference);
 
 // Downloads what is not here, all shards of a split model too, and returns the path of the (first)
-// file. Throws UsageError and Error.
+// file. Throws UsageError and Error; of a file that is here already, what gguf::Model::open throws.
 std::filesystem::path pull(Web& web, const Reference& reference, const OnProgress& on_progress);
 
 // The files of a reference as their servers describe them, first shard first: nothing is kept.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <system_error>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "core/files/durable_file.h"
 #include "core/gguf/gguf.h"
 #include "core/gguf/quant_name.h"
+#include "core/text/quoted.h"
 
 namespace sluice::fetch {
 namespace {
@@ -182,25 +184,32 @@ std::vector<ListedModel> list_all(const fs::path& installed) {
   return listing.take();
 }
 
-const ListedModel* find_model(const std::vector<ListedModel>& models, std::string_view name) {
+std::vector<const ListedModel*> find_models(const std::vector<ListedModel>& models,
+                                            std::string_view name) {
   const auto is_called = [&](const ListedModel& model) {
     // A partial file's own name says little; that of its model stands at the end of the reference.
     const fs::path file =
         model.is_complete ? model.path.filename() : fs::path(model.name).filename();
     return file == name || file.stem() == name;
   };
-  const auto only = [&](const auto& is_meant) -> const ListedModel* {
+  const auto those = [&](const auto& is_meant) {
     std::array<std::vector<const ListedModel*>, 2> found;  // incomplete and complete
     for (const ListedModel& model : models) {
       if (is_meant(model)) found[model.is_complete ? 1 : 0].push_back(&model);
     }
-    const auto& first = found[1].empty() ? found[0] : found[1];
-    return first.size() == 1 ? first.front() : nullptr;
+    return found[1].empty() ? found[0] : found[1];
   };
-  if (const auto* model = only([&](const auto& one) { return one.path == name; })) return model;
-  const bool is_name = std::ranges::find(models, name, &ListedModel::name) != models.end();
-  if (is_name) return only([&](const auto& one) { return one.name == name; });
-  return only(is_called);
+  auto found = those([&](const auto& one) { return one.path == name; });
+  if (found.empty()) found = those([&](const auto& one) { return one.name == name; });
+  return found.empty() ? those(is_called) : found;
+}
+
+std::string ambiguity(const std::vector<const ListedModel*>& found, std::string_view name) {
+  std::vector<std::string> paths;
+  for (const ListedModel* model : found) paths.push_back(model->path.string());
+  return fmt::format("{} models are called {}: name one by its path, {}", found.size(),
+                     text::quoted(name),
+                     text::printable(fmt::format("{}", fmt::join(paths, " or ")), 2000));
 }
 
 void remove_model(const ListedModel& model) {

@@ -27,9 +27,13 @@ std::vector<ListedModel> list_models(const std::filesystem::path& installed);
 // The same, and what this program has brought a part of.
 std::vector<ListedModel> list_all(const std::filesystem::path& installed);
 
-// The model with this name or path, or the only one whose file is called so, with or without
-// ".gguf"; null where several are, but for one that is complete among others that are not.
-const ListedModel* find_model(const std::vector<ListedModel>& models, std::string_view name);
+// The models with this path; or else with this name; or else whose file is called so, with or
+// without ".gguf". Those that are complete among others that are not.
+std::vector<const ListedModel*> find_models(const std::vector<ListedModel>& models,
+                                            std::string_view name);
+
+// The line for people about several that have one name.
+std::string ambiguity(const std::vector<const ListedModel*>& found, std::string_view name);
 
 // Removes the files of a model that this program has brought, and what has come of other versions
 // of it. Throws UsageError for models of others, Error while a program downloads it, and
