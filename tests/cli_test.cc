@@ -745,6 +745,10 @@ TEST_CASE("a plan says what is needed, for whom, and on which machine") {
   const nlohmann::json slow = plan("--ctx 64 --budget 80MiB --disk 0.1GB/s --dram 2GB/s");
   CHECK(slow["disk_bytes_per_s"].get<double>() == disk);
   CHECK(slow["dram_bytes_per_s"].get<double>() == dram);
+  CHECK(table["files"][0]["missing_bytes"] == 0);
+  CHECK(table["files"][1]["missing_bytes"] == first["missing_bytes"]);
+  const std::string lines = shell("sluice plan --table --budgets 1GiB --ctx 64 " + part).output;
+  CHECK(lines.find("part.gguf is planned as it will be: ") != std::string::npos);
   const double streamed = slow["streamed_bytes_per_step"].get<double>();
   REQUIRE(streamed > 0);
   CHECK(slow["bound_tokens_per_s"].get<double>() <= disk / streamed * 1.01);
@@ -971,7 +975,9 @@ TEST_CASE("a table of plans has each file or quantisation, at each budget") {
   const nlohmann::json all = table(other);
   REQUIRE(all.size() > 10);
   CHECK(all[0]["budgets"].size() == 4);
-  for (const char* quant : {"Q8_0", "Q3_K_M"}) {
+  // One that is larger has no more in it.
+  for (const nlohmann::json& row : all) CHECK(row["bytes"] <= all[0]["bytes"]);
+  for (const char* quant : {"Q2_K", "Q3_K_M"}) {
     const std::string made = folder.file(std::string(quant) + ".gguf");
     REQUIRE(shell("sluice quantize " + other + " " + made + " --quiet --quant " + quant).status ==
             0);
@@ -1004,6 +1010,13 @@ TEST_CASE("synth writes as many layers of a shape as are asked for, if they make
     check_fails(synth + "49", 2, "--layers");
   }
 }
+  const Result none = shell("sluice plan --table " + models + " --budgets 1MiB,2MiB -q");
+  CHECK(none.status == 4);
+  CHECK(none.errors.find("none of the files fits a budget of 2.00 MiB") != std::string::npos);
+  REQUIRE(shell("mkdir " + folder.file("text") + "; cp " + models + "/notes.gguf " +
+                folder.file("text"))
+              .status == 0);
+  check_fails("sluice plan --table " + folder.file("text"), 3, "notes.gguf");
 
 TEST_CASE("synth adds a block that predicts tokens where the architecture has one") {
   const Folder folder;

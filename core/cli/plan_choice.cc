@@ -7,6 +7,7 @@
 
 #include "core/cli/json.h"
 #include "core/cli/output.h"
+#include "core/error.h"
 #include "core/text/quoted.h"
 
 namespace sluice::cli {
@@ -107,9 +108,13 @@ nlohmann::ordered_json candidate_json(const Candidate& candidate, const Choice& 
   return json;
 }
 
-std::uint64_t least_budget_of(const std::vector<Candidate>& candidates) {
+void throw_none_fits(std::string_view what, std::uint64_t budget_bytes,
+                     const std::vector<Candidate>& candidates) {
   const auto least = std::ranges::min_element(candidates, {}, &Candidate::least_budget_bytes);
-  return least == candidates.end() ? 0 : least->least_budget_bytes;
+  throw Error(
+      ExitCode::budget,
+      fmt::format("none of the {} fits a budget of {}: the least that one needs is {}", what,
+                  format_bytes(budget_bytes), format_bytes(least->least_budget_bytes)));
 }
 
 }  // namespace sluice::cli

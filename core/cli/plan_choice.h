@@ -56,7 +56,9 @@ std::string candidate_table(const std::vector<Candidate>& candidates, const Choi
 nlohmann::ordered_json candidate_json(const Candidate& candidate, const Choice& choice,
                                       const char* speed_name);
 
-// The least budget that any of them needs; 0 if there are none.
-std::uint64_t least_budget_of(const std::vector<Candidate>& candidates);
+// Throws Error with ExitCode::budget, which says the least budget that one of them needs; there is
+// one. `what` is what they are: "files".
+[[noreturn]] void throw_none_fits(std::string_view what, std::uint64_t budget_bytes,
+                                  const std::vector<Candidate>& candidates);
 
 }  // namespace sluice::cli

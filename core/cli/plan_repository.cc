@@ -43,8 +43,7 @@ class Repository {
 
   bool has_fitting() const { return std::ranges::any_of(candidates_, &Candidate::fits); }
   std::uint64_t budget_bytes() const { return budget_bytes_; }
-  // Of the one that needs least; 0 if all are refused.
-  std::uint64_t least_budget_bytes() const { return least_budget_of(candidates_); }
+  const std::vector<Candidate>& candidates() const { return candidates_; }
 
   ordered_json json() const {
     const Choice choice = choose(candidates_, {});
@@ -119,13 +118,10 @@ int run_plan_repository(const PlanOptions& options) {
   write_output(options.json ? json_text(json) : fit_terminal(repository.text()));
   write_report_file(options.common, json);
   if (repository.has_fitting()) return 0;
-  if (repository.least_budget_bytes() == 0) {
+  if (repository.candidates().empty()) {
     throw ModelError("none of the files of this repository can be run: see above for the reasons");
   }
-  throw Error(ExitCode::budget,
-              fmt::format("none of the files fits a budget of {}: the least that one needs is {}",
-                          format_bytes(repository.budget_bytes()),
-                          format_bytes(repository.least_budget_bytes())));
+  throw_none_fits("files", repository.budget_bytes(), repository.candidates());
 }
 
 }  // namespace sluice::cli

@@ -23,6 +23,7 @@
 #include "core/error.h"
 #include "core/plan/plan_json.h"
 #include "core/quant/quantise_model.h"
+#include "core/text/lower_case.h"
 #include "core/text/quoted.h"
 
 namespace sluice::cli {
@@ -81,6 +82,11 @@ std::vector<FoundModel> models_of(const std::vector<fs::path>& named) {
   return found;
 }
 
+// Of all files, when they are complete.
+std::uint64_t whole_bytes(const gguf::Model& model) {
+  return model.file_bytes() + missing_bytes(model);
+}
+
 class Table {
  public:
   explicit Table(const PlanOptions& options) : options_(options) {
@@ -96,28 +102,35 @@ class Table {
     const engine::RunPlanner planner = next_planner(path);
     const std::string name = path.filename().string();
     const gguf::Model& header = planner.header();
-    add(planner, path, name, quant_of(name, header), header.file_bytes() + missing_bytes(header));
+    add(planner, path, name, quant_of(name, header), whole_bytes(header));
+    missing_bytes_.push_back(missing_bytes(header));
   }
 
-  // What the model of this file would be, quantised in the other ways that people know.
+  // What the model of this file would be, quantised in the other ways that people know. What is not
+  // smaller has no more in it than the file.
   void add_quantisations(const fs::path& path) {
     const gguf::Model model = gguf::Model::open(path, {.header_only = true});
     const std::string own = quant_of(path.filename().string(), model);
     for (const char* quant : standard_quantisations) {
-      if (quant == own) continue;
+      if (text::lower_case(quant) == text::lower_case(own)) continue;
       const quant::QuantisedHeader header = quant::quantised_header(model, quant);
+      if (header.file_bytes >= whole_bytes(model)) continue;
       header_.hold(header.bytes);
       const engine::RunPlanner planner = next_planner(header_.path());
       add(planner, path, fmt::format("{} of {}", quant, path.filename().string()), quant,
           header.file_bytes);
+      missing_bytes_.push_back(0);
     }
   }
 
-  // Whether any file fits one of the budgets.
-  bool has_room_for_one() const {
-    return std::ranges::any_of(columns_, [](const Column& column) {
-      return std::ranges::any_of(column.candidates, &Candidate::fits);
-    });
+  // Throws Error with ExitCode::budget when no file fits any of the budgets.
+  void require_fitting() const {
+    std::uint64_t most = 0;
+    for (const Column& column : columns_) {
+      if (std::ranges::any_of(column.candidates, &Candidate::fits)) return;
+      most = std::max(most, column.budget_bytes);
+    }
+    throw_none_fits("files", most, columns_.front().candidates);
   }
 
   ordered_json json() const {
@@ -142,6 +155,7 @@ class Table {
       files.push_back({{"name", any.name},
                        {"bytes", any.bytes},
                        {"quant", any.quant},
+                       {"missing_bytes", missing_bytes_[file]},
                        {"budgets", std::move(budgets)}});
     }
     ordered_json json = {{"files", std::move(files)}};
@@ -174,6 +188,12 @@ class Table {
         "\ntokens/s at each budget, and in parentheses what is read from the disk for each; -: "
         "does "
         "not fit\n";
+    for (std::size_t file = 0; file < file_count(); ++file) {
+      if (missing_bytes_[file] == 0) continue;
+      out +=
+          fmt::format("{} is planned as it will be: {} of it are not here yet\n",
+                      shown(columns_.front().candidates[file]), format_bytes(missing_bytes_[file]));
+    }
     for (const Choice& choice : choices) {
       if (choice.candidate == nullptr) continue;
       out += fmt::format("*: {}, or else the fastest that fits\n", enough_text(rule()));
@@ -232,6 +252,7 @@ class Table {
   HeaderInMemory header_;
   std::optional<KnownLimits> limits_;
   std::vector<Column> columns_;
+  std::vector<std::uint64_t> missing_bytes_;  // by file
 };
 
 }  // namespace
@@ -255,7 +276,8 @@ int run_plan_table(const PlanOptions& options) {
       table.add(model.path);
       ++files;
     } catch (const ModelError& error) {  // a folder may have files of other kinds, too
-      if (!model.is_in_folder) throw;
+      const bool is_last = &model == &models.back();
+      if (!model.is_in_folder || (is_last && files == 0)) throw;
       progress.clear();
       if (!options.common.quiet) warn(error.what());
     }
@@ -265,7 +287,8 @@ int run_plan_table(const PlanOptions& options) {
   const ordered_json json = table.json();
   write_output(options.json ? json_text(json) : fit_terminal(table.text()));
   write_report_file(options.common, json);
-  return table.has_room_for_one() ? 0 : static_cast<int>(ExitCode::budget);
+  table.require_fitting();
+  return 0;
 }
 
 }  // namespace sluice::cli

@@ -104,7 +104,7 @@ class Recommendation {
 
   bool has_fitting() const { return std::ranges::any_of(candidates_, &Candidate::fits); }
   std::uint64_t budget_bytes() const { return budget_bytes_; }
-  std::uint64_t least_budget_bytes() const { return least_budget_of(candidates_); }
+  const std::vector<Candidate>& candidates() const { return candidates_; }
 
   ordered_json json() const {
     const Choice choice = chosen();
@@ -273,10 +273,7 @@ int run_recommend(const RecommendOptions& options) {
   write_output(options.plan.json ? json_text(recommendation.json())
                                  : fit_terminal(recommendation.text()));
   if (recommendation.has_fitting()) return 0;
-  throw Error(ExitCode::budget,
-              fmt::format("none of the models fits a budget of {}: the least that one needs is {}",
-                          format_bytes(recommendation.budget_bytes()),
-                          format_bytes(recommendation.least_budget_bytes())));
+  throw_none_fits("models", recommendation.budget_bytes(), recommendation.candidates());
 }
 
 }  // namespace sluice::cli
