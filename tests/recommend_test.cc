@@ -177,6 +177,26 @@ TEST_CASE("a disk whose speed is known stays so when the rest is measured") {
   write(profile, known.dump());
   CHECK(first_model().at("made_from").at("disk_bytes_per_s").get<double>() == 1e9);
   CHECK(content(profile).find("dram, ") != std::string::npos);
+  // A machine says what is known of its disk, and measures nothing.
+  const std::string places = "HF_HOME=" + folder.path().string() + " XDG_STATE_HOME=";
+  const auto machine = [&](const std::string& state) {
+    const std::string here = "SLUICE_QUICK_MEASURES=1 " + places + state + " sluice ";
+    const Result text = shell(here + "machine"), found = shell(here + "machine --json");
+    return std::pair(json::parse(found.output).at("disk_bytes_per_s"), text.output);
+  };
+  const auto [speed_known, text_known] = machine(folder.path().string());
+  CHECK(speed_known == 1e9);
+  CHECK(text_known.find("1.00 GB/s") != std::string::npos);
+  const auto [speed_unknown, text_unknown] = machine(folder.file("none"));
+  CHECK(speed_unknown.is_null());
+  CHECK(text_unknown.find("not measured") != std::string::npos);
+  // What was not measured is no speed of 0.
+  const json from =
+      json::parse(shell(places + folder.file("none") + " sluice doctor --json").output)
+          .at("made_from");
+  CHECK(from.at("disk_bytes_per_s").at("now").is_null());
+  CHECK(from.at("disk_bytes_per_s").at("high").is_null());
+  CHECK(from.at("dram_bytes_per_s").at("now").is_number());
 }
 
 TEST_CASE("a list that is malformed gives one line that names the place") {

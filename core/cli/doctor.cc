@@ -70,13 +70,11 @@ Reach reach_of(const ModelSize& size, std::uint64_t usable_bytes,
 // Measures now, in about a second, and keeps it. A small file says nothing about a disk: what is
 // known of that is from earlier plans then.
 KnownLimits measure(const topology::Machine& machine, const topology::CpuList& cpus,
-                    const std::filesystem::path& folder, const fetch::ListedModel* model) {
+                    const std::filesystem::path& file_or_folder) {
   const auto threads = static_cast<unsigned>(cpus.size());
-  MachineRates rates(machine,
-                     {tells_of_disk(model) ? model->path : folder, 0, threads, 1, {}, true});
+  MachineRates rates(machine, {file_or_folder, 0, threads, 1, {}, true});
   KnownLimits limits = rates.measure(cpus);
   rates.save(true);
-  if (double& disk = limits.high.disk_bytes_per_s; disk == 0) disk = rates.known().disk_bytes_per_s;
   return limits;
 }
 
@@ -112,7 +110,7 @@ Findings find_all(const std::string& asked_folder) {
   const fetch::ListedModel* const model = model_to_read(models, folder);
   Findings findings{check_all(machine, threads, folder, model),
                     {},
-                    measure(machine, threads.cpus, folder, model),
+                    measure(machine, threads.cpus, file_of_disk(model, folder)),
                     {}};
   const auto bound = topology::usable_memory(machine);
   for (const ModelSize& size : sizes) {

@@ -1,5 +1,6 @@
 #include "core/cli/machine.h"
 
+#include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -10,9 +11,13 @@
 #include <vector>
 
 #include "core/cli/json.h"
+#include "core/cli/machine_rates.h"
+#include "core/cli/models_folder.h"
+#include "core/cli/options.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
 #include "core/engine/thread_timing.h"
+#include "core/fetch/listing.h"
 #include "kernels/kernel_table.h"
 #include "topology/machine.h"
 
@@ -39,7 +44,27 @@ std::size_t package_count(const Machine& machine) {
   return packages.size();
 }
 
-ordered_json to_json(const Machine& machine, const topology::ThreadChoice& threads) {
+// How fast the disk of models was when it was measured; nothing is measured now.
+struct Disk {
+  std::filesystem::path folder;
+  std::optional<double> bytes_per_s;
+};
+
+Disk known_disk(const Machine& machine, const topology::ThreadChoice& threads) {
+  const std::filesystem::path folder = models_folder();
+  const std::vector<fetch::ListedModel> models = fetch::list_models(installed_models());
+  const MachineRates rates(machine, {file_of_disk(model_to_read(models, folder), folder),
+                                     0,
+                                     static_cast<unsigned>(threads.cpus.size()),
+                                     1,
+                                     {},
+                                     true});
+  const double known = rates.known().disk_bytes_per_s;
+  return {folder, known > 0 ? std::optional(known) : std::nullopt};
+}
+
+ordered_json to_json(const Machine& machine, const topology::ThreadChoice& threads,
+                     const Disk& disk) {
   ordered_json json;
   json["cpu"] = machine.model_name;
   json["isa"] = kernels::isa_name(kernels::kernel_table().isa);
@@ -65,6 +90,7 @@ ordered_json to_json(const Machine& machine, const topology::ThreadChoice& threa
   }
   json["transparent_huge_pages"] = or_null(machine.huge_pages);
   json["page_bytes"] = machine.page_bytes;
+  json["disk_bytes_per_s"] = or_null(disk.bytes_per_s);
   json["threads"] = threads.cpus.size();
   json["threads_cpus"] = threads.cpus;
   json["threads_siblings_only"] = threads.siblings_only;
@@ -86,7 +112,19 @@ std::string describe_cores(const Machine& machine) {
                      topology::format_cpu_list(machine.allowed_cpus));
 }
 
-std::string to_table(const Machine& machine, const topology::ThreadChoice& threads) {
+std::string describe_disk(const Disk& disk) {
+  constexpr double giga = 1e9;
+  return disk.bytes_per_s
+             ? fmt::format("{} GB/s in order, as earlier plans and runs found; models in {}",
+                           format_speed(*disk.bytes_per_s / giga), disk.folder.string())
+             : fmt::format(
+                   "not measured where models lie, in {}: `sluice plan` of one there measures it, "
+                   "and `sluice doctor` of one of 256 MiB or more",
+                   disk.folder.string());
+}
+
+std::string to_table(const Machine& machine, const topology::ThreadChoice& threads,
+                     const Disk& disk) {
   const kernels::Isa used = kernels::kernel_table().isa;
   std::vector<std::pair<std::string, std::string>> facts{
       {"CPU", machine.model_name.empty() ? "unknown" : machine.model_name},
@@ -110,6 +148,7 @@ std::string to_table(const Machine& machine, const topology::ThreadChoice& threa
     name = "memory limit";
   }
   facts.emplace_back("huge pages", machine.huge_pages.value_or("unknown"));
+  facts.emplace_back("disk", describe_disk(disk));
   facts.emplace_back("threads chosen", threads.reason);
   return format_facts(facts);
 }
@@ -118,7 +157,7 @@ std::string to_table(const Machine& machine, const topology::ThreadChoice& threa
 
 CLI::App* add_machine(CLI::App& program, MachineOptions& options) {
   CLI::App* command = add_command(
-      program, "machine", "Show the CPUs, the memory, the limits and the threads chosen",
+      program, "machine", "Show the CPUs, the memory, the limits, the disk and the threads chosen",
       "What other programs and containers leave to this one counts, not what the machine has.\n\n"
       "Examples:\n"
       "  sluice machine\n"
@@ -135,8 +174,9 @@ int run_machine(const MachineOptions& options) {
         "this processor has none of the instruction sets that sluice has fast kernels for (AVX2, "
         "AVX-512, AMX, NEON); everything works, many times slower");
   }
-  write_output(options.json ? json_text(to_json(machine, threads))
-                            : fit_terminal(to_table(machine, threads)));
+  const Disk disk = known_disk(machine, threads);
+  write_output(options.json ? json_text(to_json(machine, threads, disk))
+                            : fit_terminal(to_table(machine, threads, disk)));
   return 0;
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/cli/files.h"
+#include "core/cli/json.h"
 #include "core/cli/output.h"
 #include "kernels/kernel_table.h"
 
@@ -117,10 +118,13 @@ ordered_json known_limits(const KnownLimits& limits) {
   json["last"] = time_text(limits.last_time);
   json["is_slow_now"] = limits.is_slow_now();
   const auto add = [&](const char* name, double engine::MachineLimits::*rate) {
-    json[name] = {{"now", limits.now.*rate},
-                  {"low", limits.low.*rate},
-                  {"usual", limits.usual.*rate},
-                  {"high", limits.high.*rate}};
+    const auto known = [&](const engine::MachineLimits& of) {
+      return or_null(of.*rate > 0 ? std::optional(of.*rate) : std::nullopt);
+    };
+    json[name] = {{"now", known(limits.now)},
+                  {"low", known(limits.low)},
+                  {"usual", known(limits.usual)},
+                  {"high", known(limits.high)}};
   };
   add("dram_bytes_per_s", &engine::MachineLimits::dram_bytes_per_s);
   add("int8_macs_per_s", &engine::MachineLimits::int8_macs_per_s);
@@ -199,7 +203,7 @@ KnownLimits MachineRates::measure(const topology::CpuList& cpus, std::uint64_t m
   take(dram_, &engine::MachineLimits::dram_bytes_per_s, known.now.has_left_caches);
   take(int8_, &engine::MachineLimits::int8_macs_per_s);
   // What is read from a hole, or from the page cache, is no rate of a disk.
-  if (known.now.disk_notes.empty()) take(disk_, &engine::MachineLimits::disk_bytes_per_s);
+  take(disk_, &engine::MachineLimits::disk_bytes_per_s, known.now.disk_notes.empty());
   return known;
 }
 

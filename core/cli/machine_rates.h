@@ -45,7 +45,8 @@ struct OtherMachine {
   std::string lacking() const;
 };
 
-// {measurements, first, last, is_slow_now, dram_bytes_per_s: {now, low, usual, high}, ...}.
+// {measurements, first, last, is_slow_now, dram_bytes_per_s: {now, low, usual, high}, ...}; null
+// stands for what was not measured.
 nlohmann::ordered_json known_limits(const KnownLimits& limits);
 // "7 measurements of this machine, from 2026-11-20 to 2026-11-26", and whether it is slow now.
 std::string origin_text(const KnownLimits& limits);

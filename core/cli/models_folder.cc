@@ -40,4 +40,9 @@ bool tells_of_disk(const fetch::ListedModel* model) {
   return model != nullptr && model->bytes >= much;
 }
 
+std::filesystem::path file_of_disk(const fetch::ListedModel* model,
+                                   const std::filesystem::path& folder) {
+  return tells_of_disk(model) ? model->path : folder;
+}
+
 }  // namespace sluice::cli

@@ -21,4 +21,8 @@ const fetch::ListedModel* model_to_read(const std::vector<fetch::ListedModel>& m
 // Whether the model is large enough to measure its disk with.
 bool tells_of_disk(const fetch::ListedModel* model);
 
+// The file of the model if it does; else the folder, whose disk it is.
+std::filesystem::path file_of_disk(const fetch::ListedModel* model,
+                                   const std::filesystem::path& folder);
+
 }  // namespace sluice::cli

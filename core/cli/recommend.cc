@@ -35,7 +35,7 @@ class KnownMachine {
     const std::vector<fetch::ListedModel> models = fetch::list_models(installed_models());
     const fetch::ListedModel* const model = model_to_read(models, folder);
     has_file_ = tells_of_disk(model);
-    path_ = has_file_ ? model->path : folder;
+    path_ = file_of_disk(model, folder);
   }
 
   // A rate that is not known is 0.
