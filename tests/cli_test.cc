@@ -274,7 +274,13 @@ TEST_CASE("what is not there is named, with what was probably meant, in the orde
   check_fails("sluice -p x run m", 2, "-p is no option of sluice alone");
   check_fails("sluice --budget=4GiB run m", 2, "the command comes first");
   check_fails("sluice bench m --temp 0", 2, "there is no option --temp of bench");
-  check_fails("sluice template --template t a b c", 2, "there are more FILES than it takes");
+  check_fails("sluice template", 2, "MODEL is required");
+  check_fails("sluice template a", 2, "BODIES.jsonl is missing");
+  check_fails("sluice template --template t a b c", 2, "\"c\" is an argument too many");
+  check_fails("sluice pull o/r:Q4_K_M", 2, "write hf: before it");
+  check_fails("sluice run '' -p x", 2, "--model: the name is empty");
+  check_fails("sluice run m -p x -f ''", 2, "--prompt excludes --file");
+  check_fails("sluice run m -p x -- first -n", 2, "\"first\" is an argument too many");
   check_fails("sluice synth tinny o", 2, "unknown shape 'tinny': `sluice synth --list`");
   check_fails("sluice synth small-moe o --routing even", 2, "uniform or skewed or real");
   check_fails("sluice run m --tmep 0.5", 2, "there is no option --tmep: did you mean --temp?");
@@ -303,6 +309,9 @@ TEST_CASE("what is not there is named, with what was probably meant, in the orde
 TEST_CASE("help and version are commands too, and sluice alone is a short tour") {
   CHECK(shell("sluice help").output == shell("sluice --help").output);
   CHECK(shell("sluice help run").output == shell("sluice run --help").output);
+  CHECK(shell("sluice help help").output == shell("sluice help").output);
+  check_fails("sluice help run chat", 2, "\"chat\" is an argument too many");
+  check_fails("sluice version 2", 2, "\"2\" is an argument too many");
   for (const char* version : {"version", "-V"}) {
     CHECK(shell(std::string("sluice ") + version).output == shell("sluice --version").output);
   }
@@ -332,6 +341,7 @@ TEST_CASE("bad models and failed reading and writing have statuses of their own"
   const Folder folder;
   const std::string model = make_model(folder);
   check_fails("sluice run " + folder.file("absent") + " -p x", 5, "absent");
+  check_fails("sluice run /dev/null -p x", 5, "/dev/null: a model is read in several places");
   check_fails("sluice run " + model + " -q -f " + folder.file("absent.txt"), 5, "absent.txt");
   write(folder.file("bad.gguf"), "this is not a model");
   check_fails("sluice run " + folder.file("bad.gguf") + " -p x", 3, "bad.gguf");
@@ -433,10 +443,17 @@ TEST_CASE("a configuration file gives what the command line does not") {
     write(config, std::string("[") + section + "]\nquiet = true\n");
     check_fails(run + "--config " + config, 2, std::string("[") + section + "]");
   }
-  write(config, "colour = red\n");
-  check_fails(run + "--config " + config, 2, "colour");
-  write(config, "temp = -4\n");
-  check_fails(run + "--config " + config, 2, "-4");
+  const auto check_refused = [&](const std::string& text, const std::string& says) {
+    write(config, text);
+    check_fails(run + "--config " + config, 2, config + says);
+  };
+  check_refused("colour = red\n", ", line 1: sluice run has no option \"colour\"");
+  check_refused("# temp = 1\n\n  temp = -4\n", ", line 3: --temp: \"-4\" is not a number");
+  check_refused("ctx = 9\n[bench]\nctx = x\n[run]\nctx = y\n", ", line 5: --ctx: \"y\"");
+  check_refused("quiet = maybe\n", ", line 1: quiet is true or false");
+  check_refused("ctx = 8\nctx = 9\n", ", line 2: ctx has 2 values: give one");
+  check_refused("system = Be brief\n", ", line 1: system has 2 values: give one, between quotes");
+  check_refused("temp = 0\n[rnu]\ntemp = 0\n", ", line 2: section [rnu]: there is no such command");
   check_fails(run + "--config " + folder.file("absent.ini"), 5, "absent.ini");
 }
 
@@ -515,6 +532,7 @@ TEST_CASE("perplexity of a text, and what is too short for one") {
   CHECK(measure(" --ctx 8 --windows 1")["windows"] == 1);
   write(folder.file("empty"), "");
   check_fails("sluice perplexity " + model + " -q -f " + folder.file("empty"), 2, "at least 2");
+  check_fails("sluice perplexity " + model + " -q -f -", 2, "standard input has too little text");
 }
 
 TEST_CASE("bench and --report give the same fields") {
@@ -727,6 +745,10 @@ TEST_CASE("the first megabytes of a download say what the model is") {
   const auto table = nlohmann::json::parse(shell(both + model + " " + part).output);
   REQUIRE(table["files"].size() == 2);
   for (const auto& file : table["files"]) CHECK(file["bytes"].get<std::uint64_t>() == bytes);
+  CHECK(table["files"][0]["missing_bytes"] == 0);
+  CHECK(table["files"][1]["missing_bytes"] == first["missing_bytes"]);
+  const std::string lines = shell("sluice plan --table --budgets 1GiB --ctx 64 " + part).output;
+  CHECK(lines.find("part.gguf is planned as it will be: ") != std::string::npos);
   const Result text = shell("sluice inspect " + part);
   CHECK(text.status == 0);
   CHECK(text.output.find("the rest has not come yet") != std::string::npos);
@@ -745,10 +767,6 @@ TEST_CASE("a plan says what is needed, for whom, and on which machine") {
   const nlohmann::json slow = plan("--ctx 64 --budget 80MiB --disk 0.1GB/s --dram 2GB/s");
   CHECK(slow["disk_bytes_per_s"].get<double>() == disk);
   CHECK(slow["dram_bytes_per_s"].get<double>() == dram);
-  CHECK(table["files"][0]["missing_bytes"] == 0);
-  CHECK(table["files"][1]["missing_bytes"] == first["missing_bytes"]);
-  const std::string lines = shell("sluice plan --table --budgets 1GiB --ctx 64 " + part).output;
-  CHECK(lines.find("part.gguf is planned as it will be: ") != std::string::npos);
   const double streamed = slow["streamed_bytes_per_step"].get<double>();
   REQUIRE(streamed > 0);
   CHECK(slow["bound_tokens_per_s"].get<double>() <= disk / streamed * 1.01);
@@ -992,6 +1010,13 @@ TEST_CASE("a table of plans has each file or quantisation, at each budget") {
   check_fails("sluice plan " + model + " " + other, 2, "--table");
   check_fails("sluice plan " + model + " --budgets 1GiB", 2, "--table");
   check_fails("sluice plan --table " + models + " --budgets 1XB", 2);
+  const Result none = shell("sluice plan --table " + models + " --budgets 1MiB,2MiB -q");
+  CHECK(none.status == 4);
+  CHECK(none.errors.find("none of the files fits a budget of 2.00 MiB") != std::string::npos);
+  REQUIRE(shell("mkdir " + folder.file("text") + "; cp " + models + "/notes.gguf " +
+                folder.file("text"))
+              .status == 0);
+  check_fails("sluice plan --table " + folder.file("text"), 3, "notes.gguf");
   check_fails("sluice plan --table " + folder.file("nothing.gguf"), 5);
 }
 
@@ -1010,13 +1035,6 @@ TEST_CASE("synth writes as many layers of a shape as are asked for, if they make
     check_fails(synth + "49", 2, "--layers");
   }
 }
-  const Result none = shell("sluice plan --table " + models + " --budgets 1MiB,2MiB -q");
-  CHECK(none.status == 4);
-  CHECK(none.errors.find("none of the files fits a budget of 2.00 MiB") != std::string::npos);
-  REQUIRE(shell("mkdir " + folder.file("text") + "; cp " + models + "/notes.gguf " +
-                folder.file("text"))
-              .status == 0);
-  check_fails("sluice plan --table " + folder.file("text"), 3, "notes.gguf");
 
 TEST_CASE("synth adds a block that predicts tokens where the architecture has one") {
   const Folder folder;

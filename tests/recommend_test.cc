@@ -214,7 +214,7 @@ TEST_CASE("a list that is malformed gives one line that names the place") {
   check_refused("{", "not JSON");
   check_refused("[]", "\"models\" has to be a list");
   check_refused(R"({"models": {}})", "\"models\" has to be a list");
-  check_refused(R"({"models": []})", "\"models\" has to be a list");
+  check_refused(R"({"models": []})", "\"models\" is empty");
   check_refused(of("3"), "model 2: is no object");
   check_refused(of("{}"), "model 2: \"name\" has to be a text");
   check_refused(of(model("", "tiny-qwen3")), "model 2: \"name\" has to be a text");

@@ -205,10 +205,15 @@ void put_model_first(std::vector<std::string>& words) {
   }
 }
 
-// An argument too many, the first one that was given.
+[[noreturn]] void refuse_argument(const std::string& word, const CLI::App& command) {
+  throw UsageError(fmt::format("\"{}\" is an argument too many {}", word, see_help(command)));
+}
+
+// An argument too many, the first one that was given. Behind -- CLI11 leaves them to the program.
 std::string extra_argument(const CLI::App& command) {
-  const std::string first = command.remaining().front();
-  if (first.starts_with("-")) return fmt::format("there is no option {}", first);
+  const bool is_behind = command.remaining().empty() && command.get_parent() != nullptr;
+  const std::string first = (is_behind ? command.get_parent() : &command)->remaining().front();
+  if (!is_behind && first.starts_with("-")) return fmt::format("there is no option {}", first);
   const bool takes_prompt = find_option(command, "--prompt") != nullptr;
   return fmt::format("\"{}\" is an argument too many{}", first,
                      takes_prompt ? ": give a text with -p" : "");
@@ -235,9 +240,13 @@ std::string closest(std::string_view word, const std::vector<std::string>& known
 
 std::vector<std::string> read_words(const CLI::App& program, std::vector<std::string> words) {
   if (words.empty()) return words;
-  if (words[0] == "version" && words.size() == 1) return {"--version"};
+  if (words[0] == "version") {
+    if (words.size() > 1) refuse_argument(words[1], program);
+    return {"--version"};
+  }
   if (words[0] == "help") {
-    if (words.size() == 1) return {"--help"};
+    if (words.size() > 2) refuse_argument(words[2], program);
+    if (words.size() == 1 || words[1] == "help") return {"--help"};
     if (find_command(program, words[1]) == nullptr) refuse_command(program, words[1]);
     return {words[1], "--help"};
   }
@@ -261,7 +270,7 @@ std::string problem_of(const CLI::ParseError& error, const CLI::App& command) {
   std::string problem = error.what();
   const std::string name = problem.substr(0, problem.find(": "));
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
-    if (!command.remaining().empty()) problem = extra_argument(command);
+    problem = extra_argument(command);
   } else if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
     const bool is_twice = problem.find("but received") != std::string::npos;
     const bool is_argument = !name.starts_with("-");

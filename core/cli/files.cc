@@ -55,7 +55,9 @@ bool is_same_file(const fs::path& path, const fs::path& other) {
 }  // namespace
 
 TextInput::TextInput(const fs::path& path)
-    : name_(path == "-" ? "standard input" : path.string()),
+    : name_(path == "-"    ? "standard input"
+            : path.empty() ? "'' (an empty name)"
+                           : path.string()),
       file_(path == "-" ? stdin : std::fopen(path.c_str(), "rb")) {
   if (!file_) throw_io(errno, fmt::format("cannot open {}", name_));
   struct stat facts {};

@@ -96,8 +96,11 @@ std::vector<KnownModel> parse_model_list(std::string_view text, std::string_view
     throw UsageError(fmt::format("{}: {}", source, error.what()));
   }
   const auto found = list.is_object() ? list.find("models") : list.end();
-  if (!list.is_object() || found == list.end() || !found->is_array() || found->empty()) {
+  if (!list.is_object() || found == list.end() || !found->is_array()) {
     throw UsageError(fmt::format("{}: \"models\" has to be a list (see docs/pull.md)", source));
+  }
+  if (found->empty()) {
+    throw UsageError(fmt::format("{}: \"models\" is empty: there is nothing to choose", source));
   }
   std::vector<KnownModel> models;
   for (const ordered_json& object : *found) {

@@ -36,23 +36,75 @@ namespace {
 constexpr std::uint64_t option_threads_max = 65536;
 constexpr double greatest = std::numeric_limits<double>::max();
 
+// A file of --config.
+struct ConfigFile {
+  std::string name, text;
+
+  // "FILE, line 3": where an item stands, the last time if it does so several times, or where its
+  // section begins. The file alone where it is written in a way that is not found.
+  std::string place_of(const CLI::ConfigItem& item) const;
+};
+
+// "run", "a.b", or "" before the first section.
+std::string section_of(const CLI::ConfigItem& item) {
+  return fmt::format("{}", fmt::join(item.parents, "."));
+}
+
+// CLI11's name of what begins and ends a section.
+bool is_key(const CLI::ConfigItem& item) {
+  return item.name != "++" && item.name != "--";
+}
+
+std::string ConfigFile::place_of(const CLI::ConfigItem& item) const {
+  std::istringstream lines(text);
+  std::string section;
+  std::size_t number = 0, found = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    CLI::detail::trim(line);
+    const bool is_header = line.starts_with("[") && line.ends_with("]");
+    if (is_header) section = line.substr(1, line.size() - 2);
+    const bool is_item = is_key(item)
+                             ? CLI::detail::trim_copy(line.substr(0, line.find('='))) == item.name
+                             : is_header;
+    if (is_item && section == section_of(item)) found = number;
+  }
+  return found == 0 ? name : fmt::format("{}, line {}", name, found);
+}
+
+void set_option(CLI::App& command, CLI::Option& option, const CLI::ConfigItem& item) {
+  const bool is_flag = option.get_expected_min() == 0;
+  if (is_flag) {
+    const std::string value = command.get_config_formatter()->to_flag(item);
+    option.add_result(option.get_flag_value(item.name, value));
+  } else {
+    option.add_result(item.inputs);
+  }
+  option.run_callback();
+}
+
 // Gives a value from the file to its option, unless the command line names that option.
-void apply(CLI::App& command, const CLI::ConfigItem& item, const std::string& file) {
+void apply(CLI::App& command, const CLI::ConfigItem& item, const ConfigFile& file) {
   CLI::Option* option = command.get_option_no_throw("--" + item.name);
   if (option == nullptr) option = command.get_option_no_throw("-" + item.name);
   if (option == nullptr || item.name == "config" || item.name == "help") {
-    throw UsageError(
-        fmt::format("{}: sluice {} has no option \"{}\"", file, command.get_name(), item.name));
+    throw UsageError(fmt::format("{}: sluice {} has no option \"{}\"", file.place_of(item),
+                                 command.get_name(), text::escaped(item.name, 100)));
   }
   if (option->count() > 0) return;
-  const bool is_flag = option->get_expected_min() == 0;
-  if (is_flag) {
-    const std::string value = command.get_config_formatter()->to_flag(item);
-    option->add_result(option->get_flag_value(item.name, value));
-  } else {
-    option->add_result(item.inputs);
+  try {
+    set_option(command, *option, item);
+  } catch (const CLI::ArgumentMismatch&) {
+    throw UsageError(
+        fmt::format("{}: {} has {} values: give one, between quotes if there are spaces or commas "
+                    "in it",
+                    file.place_of(item), item.name, item.inputs.size()));
+  } catch (const CLI::ConversionError&) {
+    throw UsageError(fmt::format("{}: {} is true or false, and not \"{}\"", file.place_of(item),
+                                 item.name, text::escaped(item.inputs.front(), 100)));
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(fmt::format("{}: {}", file.place_of(item), problem_of(error, command)));
   }
-  option->run_callback();
 }
 
 bool has_command(const CLI::App& program, const std::string& name) {
@@ -63,18 +115,16 @@ bool has_command(const CLI::App& program, const std::string& name) {
 // Applies the keys in the section named like the command, then those before the first section; a
 // key that has its value keeps it. Sections of other commands are skipped. (CLI11's own --config
 // knows only the main program's file.)
-void apply_config(CLI::App& command, const std::string& file) {
-  std::istringstream lines(std::string(text::without_byte_order_mark(read_text(file))));
+void apply_config(CLI::App& command, const std::string& name) {
+  const ConfigFile file{name, std::string(text::without_byte_order_mark(read_text(name)))};
+  std::istringstream lines(file.text);
   const std::vector<CLI::ConfigItem> items = command.get_config_formatter()->from_config(lines);
-  const auto is_key = [](const CLI::ConfigItem& item) {
-    return item.name != "++" && item.name != "--";  // these mark where a section begins and ends
-  };
   for (const CLI::ConfigItem& item : items) {
     if (item.parents.empty()) continue;
-    const std::string section = fmt::format("{}", fmt::join(item.parents, "."));
+    const std::string section = section_of(item);
     if (!has_command(*command.get_parent(), section)) {
-      throw UsageError(fmt::format("{}: section [{}]: there is no such command", file,
-                                   text::escaped(section, 100)));
+      throw UsageError(fmt::format("{}: section [{}]: there is no such command",
+                                   file.place_of(item), text::escaped(section, 100)));
     }
     if (is_key(item) && section == command.get_name()) apply(command, item, file);
   }
@@ -138,6 +188,7 @@ CLI::Validator named_model(ModelPart part) {
   return {[part](std::string& text) -> std::string {
             namespace fs = std::filesystem;
             std::error_code ignored;
+            if (text.empty()) return "the name is empty: name a file or a model";
             if (fs::exists(text, ignored)) return "";
             if (fetch::is_reference(text)) {
               text = (part == ModelPart::whole     ? find_or_pull(text)
@@ -161,23 +212,10 @@ CLI::Validator named_model(ModelPart part) {
           ""};
 }
 
-namespace {
-
-// OWNER/REPO:QUANT, a reference that lacks its beginning.
-bool is_of_hub(const std::string& name) {
-  try {
-    return fetch::parse_reference("hf:" + name).kind == fetch::ReferenceKind::hub_quant;
-  } catch (const UsageError&) {
-    return false;
-  }
-}
-
-}  // namespace
-
 MissingModel missing_model(const CLI::App& command) {
   namespace fs = std::filesystem;
   const CLI::Option* option = nullptr;
-  for (const char* name : {"--model", "IN.gguf", "FILES"}) {
+  for (const char* name : {"--model", "IN.gguf", "MODEL"}) {
     if (option == nullptr) option = command.get_option_no_throw(name);
   }
   if (option == nullptr || option->empty()) return {};
@@ -187,7 +225,9 @@ MissingModel missing_model(const CLI::App& command) {
     missing.hint = "; MODEL is a file: name one in it (`sluice import` makes one of a checkpoint)";
   }
   if (fs::exists(missing.name, ignored)) return missing;
-  if (is_of_hub(missing.name)) missing.hint = fmt::format("; did you mean hf:{}?", missing.name);
+  if (fetch::lacks_hub_scheme(missing.name)) {
+    missing.hint = fmt::format("; did you mean hf:{}?", missing.name);
+  }
   if (fs::path(missing.name).has_parent_path()) return missing;
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(installed_models(), ignored)) {

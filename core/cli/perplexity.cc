@@ -211,13 +211,16 @@ int run_perplexity(const PerplexityOptions& options) {
   engine_settings.logits_columns = engine::logits_columns_for_all;
   engine_settings.caller_bytes = TokenReader::bytes_max;
   std::unique_ptr<engine::Engine> engine = open_engine(options.common, engine_settings);
+  const std::string name = input.name();
   TokenReader text(std::move(input), *engine, {});
   Scoring scoring(*engine, text, options.common.quiet);
   std::vector<Token> tokens;
   text.read(scoring.first_tokens(), tokens);
   if (tokens.size() < 2) {
-    throw UsageError(fmt::format("{} has {} tokens: at least 2 are needed to score one",
-                                 options.file.string(), tokens.size()));
+    throw UsageError(
+        fmt::format("{} has too little text, {} token{}: at least 2 are needed to "
+                    "score one",
+                    name, tokens.size(), tokens.size() == 1 ? "" : "s"));
   }
 
   const Stopwatch watch;

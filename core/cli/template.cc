@@ -22,13 +22,13 @@ using Json = nlohmann::ordered_json;
 // Loads the template from its file or from the model. Special tokens come from the model, if there
 // is one.
 chat::ChatTemplate load_template(const TemplateOptions& options) {
-  const bool has_model = options.files.size() == 2;
+  const bool has_model = !options.bodies.empty();
   const bool has_template = !options.template_file.empty();
   if (!has_model && !has_template) {
     throw UsageError("BODIES.jsonl is missing: give MODEL and BODIES.jsonl, or --template FILE");
   }
   std::optional<gguf::Model> model;
-  if (has_model) model = gguf::Model::open(options.files[0], {.header_only = true});
+  if (has_model) model = gguf::Model::open(options.model, {.header_only = true});
   if (has_template) {
     return {read_text(options.template_file), options.template_file.string(),
             model ? &model->metadata() : nullptr};
@@ -38,7 +38,7 @@ chat::ChatTemplate load_template(const TemplateOptions& options) {
     throw ModelError(
         fmt::format("{} has no chat template (key 'tokenizer.chat_template'); "
                     "give one with --template FILE",
-                    options.files[0]));
+                    options.model.string()));
   }
   return *std::move(result);
 }
@@ -73,7 +73,7 @@ std::string json_line(const Rendering& rendering) {
 CLI::App* add_template(CLI::App& program, TemplateOptions& options) {
   CLI::App* command = add_command(
       program, "template", "Show what the chat template makes of conversations",
-      "Each line of BODIES.jsonl (- is standard input) is a JSON object: \"messages\", \"tools\",\n"
+      "Each line of BODIES.jsonl is a JSON object: \"messages\", \"tools\",\n"
       "\"add_generation_prompt\" (true unless given), and any further variable of the template.\n"
       "The time that a template asks for is SOURCE_DATE_EPOCH, in UTC, where that is set.\n\n"
       "Examples:\n"
@@ -83,13 +83,14 @@ CLI::App* add_template(CLI::App& program, TemplateOptions& options) {
       "  sluice template model.gguf bodies.jsonl --json\n"
       "  sluice template --template chat.jinja bodies.jsonl");
   command
-      ->add_option("FILES", options.files,
-                   "MODEL, a GGUF file (of a split one, the first shard), and BODIES.jsonl; MODEL\n"
+      ->add_option("MODEL", options.model,
+                   "A GGUF file (of a split one, the first shard), or a name or reference of one; "
                    "may be left out when --template is given")
-      ->type_name("MODEL BODIES.jsonl")
-      ->expected(1, 2)
       ->transform(named_model(ModelPart::header))
+      ->type_name("")
       ->required();
+  command->add_option("BODIES.jsonl", options.bodies, "The conversations; - is standard input")
+      ->type_name("");
   command->add_option("--template", options.template_file, "Take the template from a file instead")
       ->type_name("FILE");
   command->add_flag("--json", options.json,
@@ -98,12 +99,14 @@ CLI::App* add_template(CLI::App& program, TemplateOptions& options) {
 }
 
 int run_template(const TemplateOptions& options) {
-  std::vector<std::filesystem::path> files(options.files.begin(), options.files.end());
-  files.push_back(options.template_file);
-  enter_reading_sandbox(files);
+  // Of one argument alone, that is BODIES.jsonl.
+  const std::filesystem::path& bodies_file =
+      options.bodies.empty() ? options.model : options.bodies;
+  enter_reading_sandbox({options.model, options.bodies, options.template_file});
   const chat::ChatTemplate chat_template = load_template(options);
   const std::tm now = chat::template_time();
-  const std::string bodies = read_text(options.files.back());
+  const std::string bodies = read_text(bodies_file);
+  const std::string source = bodies_file == "-" ? "standard input" : bodies_file.string();
   int status = 0;
   std::size_t number = 0;
   for (std::string_view rest = bodies; !rest.empty();) {
@@ -116,7 +119,7 @@ int run_template(const TemplateOptions& options) {
     if (options.json) {
       write_output(json_line(rendering));
     } else if (rendering.error) {
-      warn(fmt::format("{}, line {}: {}", options.files.back(), number, *rendering.error));
+      warn(fmt::format("{}, line {}: {}", source, number, *rendering.error));
       status = 1;
     } else {
       write_output(rendering.text);

@@ -3,13 +3,11 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
-#include <string>
-#include <vector>
 
 namespace sluice::cli {
 
 struct TemplateOptions {
-  std::vector<std::string> files;  // the model (optional with --template), then the bodies
+  std::filesystem::path model, bodies;  // with --template the bodies may stand alone, as `model`
   std::filesystem::path template_file;
   bool json = false;
 };

@@ -149,11 +149,20 @@ bool is_reference(std::string_view text) {
   return std::ranges::any_of(schemes, [&](auto scheme) { return text.starts_with(scheme); });
 }
 
+bool lacks_hub_scheme(std::string_view text) {
+  try {
+    return parse_hub(std::string(hub_scheme) + std::string(text)).kind == ReferenceKind::hub_quant;
+  } catch (const UsageError&) {
+    return false;
+  }
+}
+
 Reference parse_reference(std::string_view text) {
   if (text.starts_with(hub_scheme)) return parse_hub(text);
   if (text.starts_with(ollama_scheme)) return parse_ollama(text);
   if (text.starts_with(file_scheme)) return parse_file(text);
   if (is_reference(text)) return parse_url(text);
+  if (lacks_hub_scheme(text)) refuse(text, "write hf: before it");
   refuse(text, "write hf:OWNER/REPO/FILE, ollama:NAME, https://... or file:PATH");
 }
 

@@ -30,6 +30,9 @@ struct Reference {
 // Whether a text begins as a reference does; it may still be a wrong one.
 bool is_reference(std::string_view text);
 
+// Whether a text is OWNER/REPO:QUANT, which only lacks "hf:".
+bool lacks_hub_scheme(std::string_view text);
+
 // Throws UsageError, which says what is wrong and shows the right form. What comes out is safe as a
 // path below a folder: no part is empty, "." or "..", none has control characters.
 Reference parse_reference(std::string_view text);

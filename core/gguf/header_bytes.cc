@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/error.h"
 #include "core/files/read_at.h"
 
 namespace sluice::gguf {
@@ -35,7 +36,12 @@ HeaderBytes::HeaderBytes(std::filesystem::path path, std::size_t reserved_bytes)
   struct stat status {};
   int code = ::fstat(file_.number(), &status) != 0 ? errno : 0;
   identity_ = base::FileIdentity::of(status);
-  if (code == 0 && !S_ISREG(status.st_mode)) code = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
+  if (code == 0 && S_ISDIR(status.st_mode)) code = EISDIR;
+  if (code == 0 && !S_ISREG(status.st_mode)) {
+    throw Error(ExitCode::io, path_.string() +
+                                  ": a model is read in several places at once, so it has to be a "
+                                  "file, and this is a device or a pipe");
+  }
   if (code == 0 && status.st_size != 0) {
     file_bytes_ = static_cast<std::size_t>(status.st_size);
     mapped_bytes_ = whole_pieces(std::min(file_bytes_, reserved_bytes));
