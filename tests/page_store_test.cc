@@ -110,6 +110,7 @@ TEST_CASE("a model's key stands for its headers, its sizes and samples of its te
   constexpr std::uint64_t elements[] = {8192, 8193, 40'001};
   gguf::Writer writer;
   writer.add("general.architecture", "llama");
+  writer.add("a.text", std::string(150'000, 'x'));  // a header has more than is read at a time
   for (const std::uint64_t count : elements) {
     writer.add_tensor("x" + std::to_string(count), {&count, 1}, 0);
   }
@@ -151,7 +152,10 @@ TEST_CASE("a model's key stands for its headers, its sizes and samples of its te
     if (i + 1 != tensor_samples) CHECK_FALSE(is_noticed(begin + tensor_sample_bytes));
   }
   CHECK(key() == before);
-  CHECK(is_noticed(24 + 8 + 20 + 4 + 8));  // the value of the first entry
+  const std::uint64_t first_value = 24 + 8 + 20 + 4 + 8;
+  for (const std::uint64_t behind : {0, 50'000, 100'000, 149'000}) {
+    CHECK(is_noticed(first_value + behind));
+  }
   const fs::path other = folder / "other.gguf";
   fs::copy_file(path, other);
   path = other;
