@@ -17,6 +17,7 @@
 #include "core/rows/row_settings.h"
 #include "core/rows/task_maker.h"
 #include "tests/catch.h"
+#include "tests/contains.h"
 #include "tests/fake_engine.h"
 
 namespace {
@@ -400,7 +401,9 @@ TEST_CASE("a warning of texts is of texts alone, and a prediction is no longer t
   CHECK(made(text_row(predicted + "0")).prediction.empty());
 
   // What a row asks for is counted before it runs.
-  const std::uint64_t plain = made(R"({"prompt":"x"})").held_bytes;
+  const Task plain_task = made(R"({"prompt":"x"})");
+  CHECK(plain_task.warning.empty());
+  const std::uint64_t plain = plain_task.held_bytes;
   for (const char* setting :
        {R"("repeat_penalty":1.5)", R"("presence_penalty":1)", R"("frequency_penalty":1)",
         R"("n":2)", R"("logprobs":true)", R"("prediction":{"type":"content","content":"a"})",
@@ -408,6 +411,8 @@ TEST_CASE("a warning of texts is of texts alone, and a prediction is no longer t
     CAPTURE(setting);
     CHECK(made(text_row(setting)).held_bytes > plain);
   }
+  CHECK_THAT(made(text_row(R"("guided_json":{"format":"regex"})")).warning,
+             sluice::test::Contains("not known, so no text has to have them: \"regex\""));
 }
 
 TEST_CASE("a problem is told in words that name no file and fit into a line") {
