@@ -16,12 +16,6 @@ TokenBudget::TokenBudget(std::uint64_t steps_max)
     : WorkBudget(steps_max,
                  "the grammar is too ambiguous: it takes too long to find the next tokens") {}
 
-TokenBudget TokenBudget::of_text() {
-  TokenBudget budget;
-  budget.spend(saved_steps_max - token_steps);
-  return budget;
-}
-
 CompileBudget::CompileBudget(std::uint64_t steps_max, std::size_t bytes_max)
     : WorkBudget(steps_max, "the form takes too long to compile: make it smaller"),
       bytes_max_(bytes_max) {}

@@ -44,15 +44,12 @@ class WorkBudget {
 
 // The tokens of one text: their masks, and their bytes. A walk over the tree of 150,000 tokens
 // takes a third of a million steps, and few forms ever take more for a token. All texts wait for
-// these steps, so a token may take many only where those before it took few: n tokens take at most
-// (n + 1) * token_steps.
+// these steps, so a token may take many only where those before it took few.
 class TokenBudget : public WorkBudget {
  public:
   static constexpr std::uint64_t saved_steps_max = std::uint64_t{1} << 23;
   static constexpr std::uint64_t token_steps = std::uint64_t{1} << 21;
   explicit TokenBudget(std::uint64_t steps_max = saved_steps_max);
-  // That of a text without a token yet, which has saved nothing.
-  static TokenBudget of_text();
 
   // A further token of the text begins.
   void next_token() { give_back(token_steps); }

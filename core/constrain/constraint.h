@@ -105,7 +105,7 @@ class Matcher {
   std::shared_ptr<const std::vector<tokenizer::Token>> ends_;
   Machine machine_;
   ReadingSet readings_;
-  TokenBudget budget_ = TokenBudget::of_text();
+  TokenBudget budget_;                  // of the text
   std::shared_ptr<TokenBudget> ahead_;  // pays instead; null: nobody does
   std::vector<std::uint64_t> words_;    // the mask
   bool has_mask_ = false;               // of the readings as they are
