@@ -288,7 +288,8 @@ TEST_CASE("a file that cannot be read is an I/O error that names it") {
   }
   const auto pipe = folder.path() / "pipe.gguf";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
-  CHECK_THROWS_WITH(Model::open(pipe), pipe.string() + ": cannot be read: Invalid argument");
+  CHECK_THROWS_WITH(Model::open(pipe),
+                    test::Contains(pipe.string() + ": a model is read in several places"));
   const auto empty = folder.path() / "empty.gguf";
   write_bytes(empty, {});
   CHECK(streaming::MappedFile(empty).bytes().empty());
