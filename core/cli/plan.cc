@@ -320,8 +320,8 @@ bool reads_whole(const plan::MemoryPlan& plan) {
 
 engine::EngineOptions options_for_use(const PlanOptions& options, const engine::RunPlanner& planner,
                                       std::uint32_t model_context) {
-  // Code and heap that those have in memory when they plan, and this command has not.
-  constexpr std::uint64_t program_bytes = std::uint64_t{4} << 20;
+  // Code that those have in memory when they plan, and this command has not: 1.7 MB, rounded up.
+  constexpr std::uint64_t program_bytes = std::uint64_t{2} << 20;
   const std::uint32_t parallel = std::max(options.parallel, 1U);
   if (options.use == PlannedUse::serve) {
     ServeOptions serve;
