@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <string_view>
+#include <stdexcept>
 
 #include "core/gguf/bytes.h"
 #include "kernels/block_formats.h"
@@ -30,12 +30,14 @@ constexpr FileType mixes[] = {{11, "Q3_K_S", BlockType::q3_k},    {12, "Q3_K_M",
                               {28, "IQ2_S", BlockType::iq2_xs},   {29, "IQ2_M", BlockType::iq2_s},
                               {38, "MXFP4_MOE", BlockType::mxfp4}};
 
-std::optional<FileType> find_file_type(std::uint32_t id) {
+template <typename Predicate>
+std::optional<FileType> find_file_type(const Predicate& is_meant) {
   for (const FileType& mix : mixes) {
-    if (mix.id == id) return mix;
+    if (is_meant(mix)) return mix;
   }
   for (const kernels::BlockTraits& traits : kernels::all_block_types()) {
-    if (traits.file_type == id) return FileType{id, traits.name, traits.type};
+    const FileType plain{traits.file_type, traits.name, traits.type};
+    if (is_meant(plain)) return plain;
   }
   return std::nullopt;
 }
@@ -44,7 +46,8 @@ std::optional<FileType> find_file_type(std::uint32_t id) {
 std::optional<FileType> stated_file_type(const Model& model) {
   const Value* value = model.metadata().find("general.file_type");
   if (value == nullptr || value->type() != ValueType::u32) return std::nullopt;
-  return find_file_type(load<std::uint32_t>(value->bytes().data()));
+  const auto id = load<std::uint32_t>(value->bytes().data());
+  return find_file_type([id](const FileType& known) { return known.id == id; });
 }
 
 }  // namespace
@@ -63,6 +66,12 @@ std::string quant_name(const Model& model) {
   }
   return kernels::gguf_type_name(
       std::ranges::max_element(bytes, {}, [](const auto& of) { return of.second; })->first);
+}
+
+std::uint32_t file_type_of(std::string_view name) {
+  const auto found = find_file_type([name](const FileType& known) { return known.name == name; });
+  if (!found) throw std::invalid_argument("no file_type is called " + std::string(name));
+  return found->id;
 }
 
 }  // namespace sluice::gguf

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/gguf/quant_name.h"
 #include "core/text/quoted.h"
 
 namespace sluice::quant {
@@ -26,7 +27,6 @@ bool uses_more_bits(std::uint32_t index, std::uint32_t count) {
 // Mixes of two to three bits: of the parts that a model is most sensitive to, some keep more.
 struct FewBits {
   const char* name;
-  std::uint32_t file_type;
   BlockType base;
   BlockType attn_v;  // unless four heads of queries or more share one: then Q4_K
   BlockType attn_output;
@@ -34,24 +34,24 @@ struct FewBits {
   BlockType embedding, head;
 };
 constexpr FewBits mixes_of_few_bits[] = {
-    {"IQ1_S", 24, BlockType::iq1_s, BlockType::q2_k, BlockType::iq2_xxs, BlockType::q2_k,
+    {"IQ1_S", BlockType::iq1_s, BlockType::q2_k, BlockType::iq2_xxs, BlockType::q2_k,
      BlockType::q2_k, BlockType::q5_k},
-    {"IQ1_M", 31, BlockType::iq1_m, BlockType::q2_k, BlockType::iq2_xxs, BlockType::q2_k,
+    {"IQ1_M", BlockType::iq1_m, BlockType::q2_k, BlockType::iq2_xxs, BlockType::q2_k,
      BlockType::q2_k, BlockType::q5_k},
-    {"IQ2_XXS", 19, BlockType::iq2_xxs, BlockType::q2_k, BlockType::iq2_xxs, BlockType::q2_k,
+    {"IQ2_XXS", BlockType::iq2_xxs, BlockType::q2_k, BlockType::iq2_xxs, BlockType::q2_k,
      BlockType::q2_k, BlockType::q5_k},
-    {"IQ2_XS", 20, BlockType::iq2_xs, BlockType::q2_k, BlockType::iq2_xs, BlockType::q2_k,
+    {"IQ2_XS", BlockType::iq2_xs, BlockType::q2_k, BlockType::iq2_xs, BlockType::q2_k,
      BlockType::q2_k, BlockType::q5_k},
-    {"IQ2_S", 28, BlockType::iq2_xs, BlockType::iq3_s, BlockType::iq3_s, BlockType::iq3_s,
+    {"IQ2_S", BlockType::iq2_xs, BlockType::iq3_s, BlockType::iq3_s, BlockType::iq3_s,
      BlockType::iq3_s, BlockType::q5_k},
-    {"IQ2_M", 29, BlockType::iq2_s, BlockType::iq3_s, BlockType::iq3_s, BlockType::iq3_s,
+    {"IQ2_M", BlockType::iq2_s, BlockType::iq3_s, BlockType::iq3_s, BlockType::iq3_s,
      BlockType::iq3_s, BlockType::q5_k},
-    {"IQ3_XXS", 23, BlockType::iq3_xxs, BlockType::iq3_xxs, BlockType::iq3_s, BlockType::iq3_xxs,
+    {"IQ3_XXS", BlockType::iq3_xxs, BlockType::iq3_xxs, BlockType::iq3_s, BlockType::iq3_xxs,
      BlockType::iq3_s, BlockType::q5_k},
-    {"IQ3_S", 26, BlockType::iq3_s, BlockType::iq3_s, BlockType::iq3_s, BlockType::iq3_s,
+    {"IQ3_S", BlockType::iq3_s, BlockType::iq3_s, BlockType::iq3_s, BlockType::iq3_s,
      BlockType::iq3_s, BlockType::q6_k},
-    {"IQ3_M", 27, BlockType::iq3_s, BlockType::q4_k, BlockType::q4_k, BlockType::q4_k,
-     BlockType::iq3_s, BlockType::q6_k},
+    {"IQ3_M", BlockType::iq3_s, BlockType::q4_k, BlockType::q4_k, BlockType::q4_k, BlockType::iq3_s,
+     BlockType::q6_k},
 };
 
 bool same_ignoring_case(std::string_view a, std::string_view b) {
@@ -107,45 +107,44 @@ QuantMix::QuantMix(std::string name, std::uint32_t file_type, BlockType base)
 std::vector<QuantMix> QuantMix::stock() {
   std::vector<QuantMix> mixes;
   // Quantised below 8 bits, the head always gets Q6_K.
-  const auto add = [&](std::string name, std::uint32_t file_type, BlockType base) -> QuantMix& {
-    mixes.push_back(QuantMix(std::move(name), file_type, base));
+  const auto add = [&](std::string_view name, BlockType base) -> QuantMix& {
+    mixes.push_back(QuantMix(std::string(name), gguf::file_type_of(name), base));
     mixes.back().head_ = {BlockType::q6_k};
     return mixes.back();
   };
 
-  QuantMix& q4_k_m = add("Q4_K_M", 15, BlockType::q4_k);
+  QuantMix& q4_k_m = add("Q4_K_M", BlockType::q4_k);
   q4_k_m.attn_v_ = {BlockType::q6_k, When::more, BlockType::q4_k};
   q4_k_m.attn_qkv_ = q4_k_m.attn_v_;
   q4_k_m.ffn_down_ = q4_k_m.attn_v_;
 
-  QuantMix& q4_k_s = add("Q4_K_S", 14, BlockType::q4_k);
+  QuantMix& q4_k_s = add("Q4_K_S", BlockType::q4_k);
   q4_k_s.attn_v_ = {BlockType::q5_k, When::first_four, BlockType::q4_k};
   q4_k_s.ffn_down_ = {BlockType::q5_k, When::first_eighth, BlockType::q4_k};
 
-  QuantMix& q5_k_m = add("Q5_K_M", 17, BlockType::q5_k);
+  QuantMix& q5_k_m = add("Q5_K_M", BlockType::q5_k);
   q5_k_m.attn_v_ = {BlockType::q6_k, When::more, BlockType::q5_k};
   q5_k_m.attn_qkv_ = {BlockType::q6_k};
   q5_k_m.ffn_down_ = q5_k_m.attn_v_;
 
-  QuantMix& q3_k_m = add("Q3_K_M", 12, BlockType::q3_k);
+  QuantMix& q3_k_m = add("Q3_K_M", BlockType::q3_k);
   q3_k_m.attn_v_ = {BlockType::q5_k, When::first_two, BlockType::q4_k};
   q3_k_m.attn_qkv_ = {BlockType::q4_k};
   q3_k_m.attn_output_ = {BlockType::q4_k};
   q3_k_m.ffn_down_ = {BlockType::q5_k, When::first_sixteenth, BlockType::q4_k};
 
-  QuantMix& q2_k = add("Q2_K", 10, BlockType::q2_k);
+  QuantMix& q2_k = add("Q2_K", BlockType::q2_k);
   q2_k.attn_v_ = {BlockType::q4_k, When::shared_kv, BlockType::q3_k};
   q2_k.attn_output_ = {BlockType::q3_k};
   q2_k.ffn_down_ = {BlockType::q3_k};
 
   for (const BlockType base : {BlockType::iq4_xs, BlockType::iq4_nl}) {
-    QuantMix& mix =
-        add(std::string(kernels::traits(base).name), kernels::traits(base).file_type, base);
+    QuantMix& mix = add(kernels::traits(base).name, base);
     mix.attn_v_ = {BlockType::q5_k, When::shared_kv, base};
     mix.ffn_down_ = {BlockType::q5_k, When::first_eighth, base};
   }
   for (const FewBits& few : mixes_of_few_bits) {
-    QuantMix& mix = add(few.name, few.file_type, few.base);
+    QuantMix& mix = add(few.name, few.base);
     mix.embedding_ = {few.embedding};
     mix.head_ = {few.head};
     mix.attn_v_ = {BlockType::q4_k, When::shared_kv, few.attn_v};
@@ -154,19 +153,17 @@ std::vector<QuantMix> QuantMix::stock() {
     if (few.base == BlockType::iq3_xxs) mix.attn_qk_ = {BlockType::iq2_s};
   }
   for (const BlockType base : {BlockType::tq1_0, BlockType::tq2_0, BlockType::q2_0}) {
-    const kernels::BlockTraits& traits = kernels::traits(base);
-    add(std::string(traits.name), traits.file_type, base).embedding_ = {BlockType::q4_k};
+    add(kernels::traits(base).name, base).embedding_ = {BlockType::q4_k};
   }
   for (const BlockType base : {BlockType::q1_0, BlockType::q4_0, BlockType::q4_1, BlockType::q5_0,
                                BlockType::q5_1, BlockType::q6_k, BlockType::mxfp4}) {
-    add(std::string(kernels::traits(base).name), kernels::traits(base).file_type, base);
+    add(kernels::traits(base).name, base);
   }
   // Without a scale of the whole table, which is read by row, NVFP4 would be a bad choice for it.
-  add("NVFP4", kernels::traits(BlockType::nvfp4).file_type, BlockType::nvfp4).embedding_ = {
-      BlockType::q6_k};
+  add("NVFP4", BlockType::nvfp4).embedding_ = {BlockType::q6_k};
   // As gpt-oss is published: four bits for the experts, eight for all else.
-  QuantMix& mxfp4_moe = mixes.emplace_back(
-      QuantMix("MXFP4_MOE", kernels::traits(BlockType::mxfp4).file_type, BlockType::q8_0));
+  QuantMix& mxfp4_moe =
+      mixes.emplace_back(QuantMix("MXFP4_MOE", gguf::file_type_of("MXFP4_MOE"), BlockType::q8_0));
   mxfp4_moe.experts_ = BlockType::mxfp4;
   for (const BlockType base : {BlockType::q8_0, BlockType::f16, BlockType::bf16, BlockType::f32}) {
     mixes.push_back(
