@@ -11,6 +11,7 @@
 
 #include "core/constrain/characters.h"
 #include "core/constrain/formats.h"
+#include "core/constrain/grammar_builder.h"
 #include "core/text/limited_json.h"
 #include "core/text/quoted.h"
 
@@ -110,7 +111,8 @@ bool has_length_between(const Schema& value, const Schema& plain) {
 
 // Whether a format forbids any text.
 bool constrains(const Schema& format) {
-  return format.is_string() && pattern_of_format(format.get_ref<const std::string&>(), 0);
+  return format.is_string() &&
+         pattern_of_format(format.get_ref<const std::string&>(), GrammarBuilder::unlimited);
 }
 
 }  // namespace
