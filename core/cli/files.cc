@@ -54,11 +54,13 @@ bool is_same_file(const fs::path& path, const fs::path& other) {
 
 }  // namespace
 
+std::string input_name(const fs::path& path) {
+  if (path.empty()) return "'' (an empty name)";
+  return path == "-" ? "standard input" : path.string();
+}
+
 TextInput::TextInput(const fs::path& path)
-    : name_(path == "-"    ? "standard input"
-            : path.empty() ? "'' (an empty name)"
-                           : path.string()),
-      file_(path == "-" ? stdin : std::fopen(path.c_str(), "rb")) {
+    : name_(input_name(path)), file_(path == "-" ? stdin : std::fopen(path.c_str(), "rb")) {
   if (!file_) throw_io(errno, fmt::format("cannot open {}", name_));
   struct stat facts {};
   if (::fstat(::fileno(file_.get()), &facts) == 0 && S_ISREG(facts.st_mode)) {

@@ -12,6 +12,9 @@
 
 namespace sluice::cli {
 
+// The name of an input for messages: of "-" it is "standard input".
+std::string input_name(const std::filesystem::path& path);
+
 // A text that is read piece by piece, from a file or, for "-", from the standard input. All
 // functions throw std::system_error.
 class TextInput {

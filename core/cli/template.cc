@@ -106,7 +106,6 @@ int run_template(const TemplateOptions& options) {
   const chat::ChatTemplate chat_template = load_template(options);
   const std::tm now = chat::template_time();
   const std::string bodies = read_text(bodies_file);
-  const std::string source = bodies_file == "-" ? "standard input" : bodies_file.string();
   int status = 0;
   std::size_t number = 0;
   for (std::string_view rest = bodies; !rest.empty();) {
@@ -119,7 +118,7 @@ int run_template(const TemplateOptions& options) {
     if (options.json) {
       write_output(json_line(rendering));
     } else if (rendering.error) {
-      warn(fmt::format("{}, line {}: {}", source, number, *rendering.error));
+      warn(fmt::format("{}, line {}: {}", input_name(bodies_file), number, *rendering.error));
       status = 1;
     } else {
       write_output(rendering.text);
