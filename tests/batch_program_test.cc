@@ -549,6 +549,11 @@ TEST_CASE("merge replaces an output only when told to") {
   CHECK(job.output("p1") == part);
   CHECK(shell(merge + " --force").status == 0);
   CHECK(job.output("merged") == merged);
+  write(job.folder.file("merged.state"), "notes");
+  check_fails(merge + " --force", 2, "merged.state is no state");
+  CHECK(job.output("merged.state") == "notes");
+  fs::remove(job.folder.file("merged.state"));
+  CHECK(job.output("merged") == merged);
   write(job.folder.file("merged"), "mine");
   check_fails(merge + " --force", 2, "not the output");
   CHECK(job.output("merged") == "mine");

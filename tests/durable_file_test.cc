@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "base/descriptor.h"
@@ -66,13 +67,42 @@ TEST_CASE("what a killed process has left goes when its file is written again") 
   CHECK(files_in(folder.path()) == 1);
 }
 
+// What another process may do at the worst moments: when a file has no lock yet, and when it gets
+// its name.
+TEST_CASE("a file that is being written is never taken for a remainder") {
+  class Contested : public RecordedCalls {
+   public:
+    explicit Contested(fs::path path) : path_(std::move(path)) {}
+    int mkostemp(char* pattern, int flags) override {
+      const int descriptor = RecordedCalls::mkostemp(pattern, flags);
+      if (std::exchange(is_first_, false)) remove_unfinished(path_);
+      return descriptor;
+    }
+    int rename(const char* from, const char* to) override {
+      remove_unfinished(path_);
+      return RecordedCalls::rename(from, to);
+    }
+
+   private:
+    const fs::path path_;
+    bool is_first_ = true;
+  };
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "a";
+  Contested system(path);
+  write_durably(path, new_text, system);
+  CHECK(std::ranges::count(system.calls, "create a.partial-XXXXXX") == 2);
+  CHECK(content(path) == new_text);
+  CHECK(files_in(folder.path()) == 1);
+}
+
 TEST_CASE("the content is synchronised before the name, and the folder after it") {
   const TemporaryFolder folder;
   RecordedCalls system;
   write_durably(folder.path() / "a", new_text, system);
   const std::string partial = "a.partial-XXXXXX", parent = folder.path().filename();
   CHECK(system.calls == Calls{"create " + partial, "fchmod " + partial, "write " + partial,
-                              "sync " + partial, "close " + partial, "rename " + partial + " a",
+                              "sync " + partial, "rename " + partial + " a", "close " + partial,
                               "open folder " + parent, "sync " + parent, "close " + parent});
 }
 
@@ -102,7 +132,7 @@ TEST_CASE("whatever call fails, the old file or the new one is there, and nothin
         CHECK(thrown.code().value() == error);
         CHECK(std::string(thrown.what()).find(folder.path().string()) != std::string::npos);
       }
-      const bool has_name = fails > 7;  // it was renamed, but its folder not synchronised
+      const bool has_name = fails > 6;  // it was renamed, but its folder not synchronised
       CHECK(content(path) == (has_name ? new_text : old_text));
       CHECK(files_in(folder.path()) == 1);
     }

@@ -57,8 +57,9 @@ std::uint64_t common_rows(const std::vector<std::filesystem::path>& parts) {
   return first.rows;
 }
 
-// Refuses to replace a file that no batch or merge has written.
+// Refuses to replace a file, or a state beside it, that no batch or merge has written.
 void check_output(const std::filesystem::path& output) {
+  (void)read_state(output);
   std::error_code absent;
   if (!std::filesystem::exists(output, absent)) return;
   const JournalScan scan = scan_journal_file(output);
@@ -116,6 +117,7 @@ class Merger {
       out.write_at(targets[row - 1], std::as_bytes(std::span(line)));
     }
     require_unchanged(open_part);
+    out.synchronise();
     // What it replaces may be of another job, which must not go on with these results.
     files::remove_file(state_path(output));
     files::sync_folder_of(output);

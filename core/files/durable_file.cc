@@ -79,10 +79,13 @@ DurableFile::~DurableFile() {
 }
 
 void DurableFile::open_temporary(mode_t mode) {
-  std::string name = (folder_of(target_) / temporary_name(target_)).string();
-  descriptor_ = system_.mkostemp(name.data(), O_CLOEXEC);
-  if (descriptor_ < 0) fail(errno);
-  (void)::flock(descriptor_, LOCK_EX | LOCK_NB);
+  std::string name;
+  do {
+    if (descriptor_ >= 0) close();
+    name = (folder_of(target_) / temporary_name(target_)).string();
+    descriptor_ = system_.mkostemp(name.data(), O_CLOEXEC);
+    if (descriptor_ < 0) fail(errno);
+  } while (!lock());
   // So far it is its owner's alone. It stays so where a file system does not let others than the
   // owner of the mount change modes (FAT, for example).
   if (system_.fchmod(descriptor_, mode) != 0 && errno != EPERM) {
@@ -92,6 +95,15 @@ void DurableFile::open_temporary(mode_t mode) {
     fail(error);
   }
   temporary_ = std::move(name);
+}
+
+// False where another process has removed the file, as it may do before there is a lock. A file
+// system without locks lets nobody remove it.
+bool DurableFile::lock() const {
+  while (::flock(descriptor_, LOCK_EX) != 0 && errno == EINTR) {
+  }
+  struct stat facts {};
+  return ::fstat(descriptor_, &facts) != 0 || facts.st_nlink != 0;
 }
 
 void DurableFile::reserve(std::uint64_t bytes) {
@@ -128,18 +140,24 @@ void DurableFile::write_at(std::uint64_t offset, std::span<const std::byte> byte
 
 void DurableFile::commit() {
   if (is_direct()) return close();
+  synchronise();
+  if (!keep_cached_) (void)system_.posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
+  // The lock goes with the descriptor, and until it has its name others may remove the file.
+  if (system_.rename(temporary_.c_str(), target_.c_str()) != 0) fail(errno);
+  temporary_.clear();
+  close();
+  sync_folder_of(target_, system_);
+}
+
+void DurableFile::synchronise() {
+  if (is_direct()) return;
   if (reserved_ > size_ && system_.ftruncate(descriptor_, static_cast<off_t>(size_)) != 0) {
     fail(errno);
   }
   if (system_.fsync(descriptor_) != 0) fail(errno);
-  if (!keep_cached_) (void)system_.posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
-  close();
-  if (system_.rename(temporary_.c_str(), target_.c_str()) != 0) fail(errno);
-  temporary_.clear();
-  sync_folder_of(target_, system_);
 }
 
-// Some file systems report a failed write only here.
+// Some file systems report a failed write of what was not synchronised only here.
 void DurableFile::close() {
   if (system_.close(std::exchange(descriptor_, -1)) != 0) fail(errno);
 }

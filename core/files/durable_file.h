@@ -62,12 +62,17 @@ class DurableFile {
   // Writes at any offset of a regular file; gaps read as zeros.
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
 
+  // Lets the disk have what was written so far, still under the temporary name: what fails here
+  // leaves time to keep what commit() is going to replace.
+  void synchronise();
+
   // Nothing may be written after this.
   void commit();
 
  private:
   bool is_direct() const { return temporary_.empty(); }
   void open_temporary(mode_t mode);
+  bool lock() const;
   void close();
   [[noreturn]] void fail(int error) const;
 
