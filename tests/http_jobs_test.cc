@@ -436,6 +436,11 @@ TEST_CASE("parts that are unknown or too long are refused by name, before they a
   CHECK(problem_of(part("name=purpose", most) + file(most) + end).first.empty());
   CHECK(problem_of(part("name=purpose", "batch") + file(most + "x") + end).first ==
         "\"filename\" has more than 255 bytes");
+  // Of two names of a part, the last one counts, and a file keeps its own.
+  CHECK(problem_of(part("name=purpose", "batch") + file("mine") +
+                   "--a-b\r\nContent-Disposition: form-data; name=file; filename=" + most + most +
+                   "\r\nContent-Disposition: form-data; name=purpose\r\n\r\nbatch\r\n" + end)
+            .first.empty());
   const auto [purpose, purpose_bytes] =
       problem_of(part("name=purpose", std::string(100'000, 'x')) + file("a") + end);
   CHECK(purpose == "\"purpose\" has more than 255 bytes");
@@ -445,7 +450,9 @@ TEST_CASE("parts that are unknown or too long are refused by name, before they a
       problem_of(part("name=\"expires_after[seconds]\"", std::string(100'000, '9')) + end);
   CHECK(other == "\"expires_after[seconds]\" is unknown");
   CHECK(other_bytes < 1000);
-  CHECK(json_of(jobs.list_files())["data"].size() == 1);
+  const auto files = json_of(jobs.list_files())["data"];
+  REQUIRE(files.size() == 2);
+  for (const auto& one : files) CHECK((one["filename"] == "mine" || one["filename"] == most));
 }
 
 TEST_CASE("a list is read page by page, each item once and in order") {

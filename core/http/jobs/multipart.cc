@@ -133,19 +133,22 @@ bool MultipartReader::read_content() {
 void MultipartReader::begin_part(std::string_view head) {
   constexpr std::string_view disposition = "content-disposition:";
   name_.clear();
+  std::string file_name;
   std::size_t line = 0;
   while ((line = head.find("\r\n", line)) != std::string_view::npos) {
     line += 2;
     const std::string_view field = head.substr(line, head.find("\r\n", line) - line);
     if (!equal_ignoring_case(field.substr(0, disposition.size()), disposition)) continue;
     name_ = parameter(field, "name");
-    if (name_ == "file") file_name_ = parameter(field, "filename");
+    file_name = parameter(field, "filename");
   }
   if (name_.empty()) refuse("a part has no name");
   is_file_ = name_ == "file";
   if (is_file_) {
     if (std::exchange(has_file_, true)) refuse("it has two files");
-    return check_length("filename", file_name_.size());
+    check_length("filename", file_name.size());
+    file_name_ = std::move(file_name);
+    return;
   }
   if (std::ranges::find(names_, name_) == names_.end()) {
     throw ApiError(400, fmt::format("\"{}\" is unknown", text::escaped(name_, 100)));
