@@ -94,6 +94,45 @@ TEST_CASE("more experts than any model has are refused before they are listed") 
   CHECK(problem.find("cuts the matrices into more than") != std::string::npos);
 }
 
+TEST_CASE("a shared expert is refused where no norm stands in front of the experts") {
+  const test::TemporaryFolder folder;
+  for (const std::string family : {"olmo2", "command-r"}) {
+    synth::SyntheticModel("tiny-" + family, "F32").write(folder / "model.gguf", 3, {});
+    test::Content content(folder / "model.gguf");
+    const std::uint32_t width = content.metadata().require_u32(family + ".feed_forward_length");
+    for (const auto& [key, value] : {std::pair("expert_count", 4U),
+                                     {"expert_used_count", 2U},
+                                     {"expert_shared_count", 1U},
+                                     {"expert_feed_forward_length", width}}) {
+      content.set(family + "." + key, value);
+    }
+    content.change([](const test::Stored& tensor) -> std::vector<test::Stored> {
+      if (tensor.name.find(".ffn_") == std::string::npos || tensor.dims.size() != 2) return {};
+      const std::string name = tensor.name.substr(0, tensor.name.rfind(".weight"));
+      test::Stored experts = tensor;
+      experts.name = name + "_exps.weight";
+      experts.dims.push_back(4);
+      for (int i = 1; i < 4; ++i) {
+        experts.bytes.insert(experts.bytes.end(), tensor.bytes.begin(), tensor.bytes.end());
+      }
+      std::vector<test::Stored> all{experts, tensor};
+      all.back().name = name + "_shexp.weight";
+      if (name.ends_with("_up")) {
+        const std::size_t inputs = tensor.dims[0];
+        all.push_back({test::replaced(name, "_up", "_gate_inp") + ".weight",
+                       {inputs, 4},
+                       0,
+                       std::vector<std::byte>(inputs * 4 * sizeof(float))});
+      }
+      return all;
+    });
+    content.write(folder / "changed.gguf");
+    const std::string problem = refusal(folder / "changed.gguf");
+    INFO(problem);
+    CHECK(problem.find("ffn_up_shexp.weight' is of a shared expert") != std::string::npos);
+  }
+}
+
 TEST_CASE("changed models are refused, or give their tokens") {
   const std::uint64_t first = test::random_seed();
   const std::size_t wanted = models_wanted();

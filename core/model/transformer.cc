@@ -102,6 +102,12 @@ Residual Transformer::mixer(Decoder& decoder, const LayerTensors& tensors, std::
 Residual Transformer::feed_forward(const FeedForwards& parts, const LayerTensors& tensors,
                                    std::uint32_t layer) const {
   Residual out = parts.residual(tensors, layer, norm(tensors, norms.feed_forward));
+  // Without a norm, the experts would see what the shared expert has added.
+  if (out.beside && out.norm.empty()) {
+    throw tensors.error("ffn_up_shexp.weight",
+                        "is of a shared expert, which this architecture cannot have: its layers "
+                        "have no norm in front of the experts");
+  }
   out.post_norm = post_norm(tensors, norms.after_feed_forward);
   out.sum_norm = norm(tensors, norms.of_feed_forward_sum);
   out.scale = residual_scale;
