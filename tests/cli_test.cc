@@ -451,6 +451,8 @@ TEST_CASE("a configuration file gives what the command line does not") {
   check_refused("# temp = 1\n\n  temp = -4\n", ", line 3: --temp: \"-4\" is not a number");
   check_refused("ctx = 9\n[bench]\nctx = x\n[run]\nctx = y\n", ", line 5: --ctx: \"y\"");
   check_refused("quiet = maybe\n", ", line 1: quiet is true or false");
+  check_refused("quiet = []\n", ", line 1: quiet has 0 values: give one");
+  check_refused("quiet = [true, false]\n", ", line 1: quiet has 2 values: give one");
   check_refused("ctx = 8\nctx = 9\n", ", line 2: ctx has 2 values: give one");
   check_refused("system = Be brief\n", ", line 1: system has 2 values: give one, between quotes");
   check_refused("temp = 0\n[rnu]\ntemp = 0\n", ", line 2: section [rnu]: there is no such command");

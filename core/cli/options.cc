@@ -92,14 +92,18 @@ void apply(CLI::App& command, const CLI::ConfigItem& item, const ConfigFile& fil
                                  command.get_name(), text::escaped(item.name, 100)));
   }
   if (option->count() > 0) return;
-  try {
-    set_option(command, *option, item);
-  } catch (const CLI::ArgumentMismatch&) {
+  const auto refuse_count = [&] {
     throw UsageError(
         fmt::format("{}: {} has {} values: give one, between quotes if there are spaces or commas "
                     "in it",
                     file.place_of(item), item.name, item.inputs.size()));
+  };
+  try {
+    set_option(command, *option, item);
+  } catch (const CLI::ArgumentMismatch&) {
+    refuse_count();
   } catch (const CLI::ConversionError&) {
+    if (item.inputs.size() != 1) refuse_count();
     throw UsageError(fmt::format("{}: {} is true or false, and not \"{}\"", file.place_of(item),
                                  item.name, text::escaped(item.inputs.front(), 100)));
   } catch (const CLI::ParseError& error) {
