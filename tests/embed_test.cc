@@ -513,6 +513,9 @@ TEST_CASE("a text that cannot be rated is an error of its own") {
   CHECK(of_rows.output.find("\t{\"id\":4,\"input\":\"old city\"}\n") != std::string::npos);
   const nlohmann::json same = nlohmann::json::parse(shell(command + rows + " --json").output);
   CHECK(same["results"] == all["results"]);
+  // Nothing is dropped in silence.
+  CHECK(shell(command + rows + " -q").errors.find("3 have an error") != std::string::npos);
+  CHECK(shell(command + rows + " -q --json").errors.empty());
 }
 
 TEST_CASE("an encoder says what it does not do") {

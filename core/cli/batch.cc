@@ -250,7 +250,7 @@ batch::Input read_input(const BatchOptions& options) {
   return batch::Input(options.input, [&](const batch::Input::Progress& at) {
     throw_if_interrupted();
     if (!progress.shown()) return;
-    std::string line = fmt::format("reading {}: {} rows in {}", options.input.string(), at.rows,
+    std::string line = fmt::format("reading {}: {} rows in {}", input_name(options.input), at.rows,
                                    format_bytes(at.bytes));
     if (at.total_bytes != 0) line += fmt::format(" of {}", format_bytes(at.total_bytes));
     progress.show(line);

@@ -117,7 +117,7 @@ void check_interrupt(const batch::Input::Progress& /*progress*/) {
 }
 
 void require_rows(const batch::Input& input, const std::filesystem::path& file) {
-  if (input.rows() == 0) throw UsageError(fmt::format("{} has no texts", file.string()));
+  if (input.rows() == 0) throw UsageError(fmt::format("{} has no texts", input_name(file)));
 }
 
 // A line of text, without what some systems put around it: a carriage return at its end, and a byte
@@ -511,7 +511,8 @@ int run_rerank(const RerankOptions& options) {
   const double seconds = stopwatch.seconds();
   if (!run.print()) return 0;
   const RowErrors errors = run.errors();
-  if (errors.count != 0 && !options.common.quiet) {
+  // Without --json nothing else tells of them.
+  if (errors.count != 0 && !(options.common.quiet && options.json)) {
     remark(fmt::format("of {} texts {}", input.rows(), errors_text(errors, "score")));
   }
   const RunRecord record(*engine);

@@ -105,8 +105,9 @@ int run_imatrix(const ImatrixOptions& options) {
   std::vector<Token> tokens;
   text.read(engine->session().capacity(), tokens);
   if (tokens.size() < 2) {
-    throw UsageError(fmt::format("{} has {} tokens: at least 2 are needed", options.text.string(),
-                                 tokens.size()));
+    throw UsageError(fmt::format("{} has too little text, {} token{}: at least 2 are needed",
+                                 input_name(options.text), tokens.size(),
+                                 tokens.size() == 1 ? "" : "s"));
   }
 
   const std::size_t chunk = tokens.size();
@@ -114,7 +115,7 @@ int run_imatrix(const ImatrixOptions& options) {
     warn(
         fmt::format("{} has {} tokens, less than one chunk of {}: that is little to tell columns "
                     "apart by; take a longer text",
-                    options.text.string(), chunk, engine->session().capacity()));
+                    input_name(options.text), chunk, engine->session().capacity()));
   }
   constexpr std::uint32_t all = std::numeric_limits<std::uint32_t>::max();
   Progress progress(options.common.quiet);
@@ -123,7 +124,7 @@ int run_imatrix(const ImatrixOptions& options) {
       *engine, text, tokens, options.chunks_max > 0 ? options.chunks_max : all, progress);
   const double seconds = watch.seconds();
   const quant::Imatrix imatrix =
-      sums.finish(options.text.string(), count, static_cast<std::uint32_t>(chunk));
+      sums.finish(input_name(options.text), count, static_cast<std::uint32_t>(chunk));
   imatrix.write(options.output);
   report_written(options.output, fmt::format("{}: {} weights, {} {} of {} tokens\n",
                                              shown(options.output), imatrix.entries().size(), count,

@@ -16,6 +16,7 @@
 
 #include "core/batch/journal.h"
 #include "core/batch/result.h"
+#include "core/cli/interrupt.h"
 #include "core/error.h"
 #include "core/files/durable_file.h"
 #include "core/files/read_at.h"
@@ -133,6 +134,7 @@ void VectorFile::find_array_rows() {
 
 void VectorFile::find_array_errors() {
   for (std::uint64_t row = 0; row < rows_done_; ++row) {
+    throw_if_interrupted();
     float first = 0;
     read({reinterpret_cast<char*>(&first), sizeof first},
          array_header_bytes + row * numbers_ * sizeof(float));
