@@ -95,9 +95,9 @@ CLI::App* add_list(CLI::App& program, ListOptions& options) {
       "from the list can stand wherever a command takes MODEL. tokens/s is what a run would reach\n"
       "in the memory that is free, from what plans and runs have measured here; - stands\n"
       "for what is not known, incomplete for a download that has not ended or a file that was cut\n"
-      "short, unreadable for one whose beginning is, too: pull goes on with it or brings it "
-      "again,\n"
-      "rm removes it.\n\n"
+      "short (pull goes on with it or brings it again), unreadable for one whose header is "
+      "damaged\n"
+      "or unknown to this version (`sluice inspect` says why). rm removes it.\n\n"
       "Example:\n"
       "  sluice list --json");
   command->add_flag("--json", options.json, "Print a JSON list and nothing else");

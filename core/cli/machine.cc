@@ -53,14 +53,12 @@ struct Disk {
 Disk known_disk(const Machine& machine, const topology::ThreadChoice& threads) {
   const std::filesystem::path folder = models_folder();
   const std::vector<fetch::ListedModel> models = fetch::list_models(installed_models());
-  const MachineRates rates(machine, {file_of_disk(model_to_read(models, folder), folder),
-                                     0,
-                                     static_cast<unsigned>(threads.cpus.size()),
-                                     1,
-                                     {},
-                                     true});
+  const std::filesystem::path file = file_of_disk(model_to_read(models, folder), folder);
+  const MachineRates rates(machine,
+                           {file, 0, static_cast<unsigned>(threads.cpus.size()), 1, {}, true});
   const double known = rates.known().disk_bytes_per_s;
-  return {folder, known > 0 ? std::optional(known) : std::nullopt};
+  return {lies_in(file, folder) ? folder : file.parent_path(),
+          known > 0 ? std::optional(known) : std::nullopt};
 }
 
 ordered_json to_json(const Machine& machine, const topology::ThreadChoice& threads,

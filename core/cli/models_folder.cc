@@ -24,12 +24,15 @@ std::filesystem::path models_folder(const std::string& asked) {
   return folder.empty() ? "." : folder;
 }
 
+bool lies_in(const std::filesystem::path& file, const std::filesystem::path& folder) {
+  const std::filesystem::path below = file.lexically_relative(folder);
+  return !below.empty() && *below.begin() != "..";
+}
+
 const fetch::ListedModel* model_to_read(const std::vector<fetch::ListedModel>& models,
                                         const std::filesystem::path& folder) {
   const auto rank = [&](const fetch::ListedModel& model) {
-    const auto below = model.path.lexically_relative(folder);
-    const bool is_below = !below.empty() && *below.begin() != "..";
-    return std::pair(is_below, model.bytes);
+    return std::pair(lies_in(model.path, folder), model.bytes);
   };
   const auto found = std::ranges::max_element(models, {}, rank);
   return found == models.end() ? nullptr : &*found;

@@ -13,6 +13,9 @@ namespace sluice::cli {
 // `asked`. Throws UsageError if that is none.
 std::filesystem::path models_folder(const std::string& asked = "");
 
+// Whether the file is below the folder, as their names say; a folder is in itself.
+bool lies_in(const std::filesystem::path& file, const std::filesystem::path& folder);
+
 // The largest of them that lies in the folder; the largest of all if none does; null if there are
 // none.
 const fetch::ListedModel* model_to_read(const std::vector<fetch::ListedModel>& models,

@@ -97,8 +97,8 @@ fs::path pull_model(const PullOptions& options) {
   fetch::Web web(web_options(options, line));
   if (reference.kind != fetch::ReferenceKind::file) {
     enter_download_sandbox(options.sandbox, caches_of(reference));
-  } else if (options.sandbox != "off") {
-    enter_reading_sandbox({reference.file});
+  } else {
+    enter_converting_sandbox(options.sandbox, {.models = {reference.file}});
   }
   return fetch::pull(web, reference, [&](const fetch::DownloadProgress& now) { line.show(now); });
 }

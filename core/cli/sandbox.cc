@@ -14,6 +14,7 @@
 #include "core/fetch/places.h"
 #include "core/fetch/web.h"
 #include "core/files/durable_file.h"
+#include "core/files/temporary_folder.h"
 #include "streaming/ring.h"
 #include "topology/cgroup.h"
 #include "topology/file_root.h"
@@ -105,8 +106,7 @@ base::FileRights rights_of(const SandboxFiles& files) {
   base::FileRights rights = usual_rights();
   for (const fs::path& model : files.models) read_model(model, rights);
   if (files.has_temporary) {
-    std::error_code absent;
-    rights.write.push_back(fs::temp_directory_path(absent));
+    rights.write.push_back(files::temporary_folder());
   }
   for (const fs::path& path : files.read) {
     if (is_named(path)) rights.read.push_back(path);

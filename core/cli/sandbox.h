@@ -32,8 +32,7 @@ bool is_copied(const std::filesystem::path& input);
 // names one of the files that are read or written.
 void enter_sandbox(const CommonOptions& common, const SandboxFiles& files);
 
-// The same for a command that makes a file of others and runs no model: it has nothing of this
-// user.
+// The same for a command that runs no model: it has nothing of this user.
 void enter_converting_sandbox(const std::string& sandbox, const SandboxFiles& files);
 
 // The same for a command that shows what is in files, as far as the kernel can: it keeps the right

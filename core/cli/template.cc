@@ -90,6 +90,10 @@ CLI::App* add_template(CLI::App& program, TemplateOptions& options) {
       ->type_name("")
       ->required();
   command->add_option("BODIES.jsonl", options.bodies, "The conversations; - is standard input")
+      ->check([](const std::string& name) {
+        return std::string(name.empty() ? "the name is empty: name a file, or - for standard input"
+                                        : "");
+      })
       ->type_name("");
   command->add_option("--template", options.template_file, "Take the template from a file instead")
       ->type_name("FILE");
