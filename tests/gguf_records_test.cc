@@ -217,9 +217,9 @@ TEST_CASE("a message says at which byte what was found, and what was expected") 
       {with_version(0x03000000),
        "byte 4: the file is big-endian; convert it to a little-endian GGUF file"},
       {RawFile(one << 32, 0).bytes(),
-       "byte 8: the number of tensors is 4294967296, more than any file holds"},
+       "byte 8: the number of tensors is 4294967296, expected at most 1048576"},
       {RawFile(0, one << 32).bytes(),
-       "byte 16: the number of metadata entries is 4294967296, more than any file holds"},
+       "byte 16: the number of metadata entries is 4294967296, expected at most 65536"},
       {RawFile(0, 2).data(24).bytes(),  // 32 bytes are left, an entry has 14
        "byte 24: metadata entry 0: the key has 0 bytes, expected 1 to 65535"},
       {RawFile(0, 3).data(24).bytes(),

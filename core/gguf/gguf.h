@@ -15,8 +15,7 @@
 // - The header of a file on disk has at most 256 MiB, ten times that of any model: it is held in
 //   memory, and a text in it may claim the whole file.
 // - A file has at most 2^20 tensors and 2^16 keys, many times those of any model: each takes
-// several
-//   times its bytes in the file.
+//   several times its bytes in the file.
 // - The tensors of a model have at most 16 TiB together, several times those of any model. So sums
 //   and products of sizes cannot wrap, even where only the header is there and no file bounds them.
 #pragma once

@@ -104,7 +104,7 @@ std::uint64_t read_count(Cursor& cursor, std::string_view what, std::uint64_t mo
   const std::uint64_t at = cursor.offset();
   const auto count = cursor.read<std::uint64_t>(what);
   if (count > most) {
-    cursor.fail(at, fmt::format("{} is {}, more than any file holds", what, count));
+    cursor.fail(at, fmt::format("{} is {}, expected at most {}", what, count, most));
   }
   return count;
 }

@@ -50,6 +50,12 @@ std::optional<FileType> stated_file_type(const Model& model) {
   return find_file_type([id](const FileType& known) { return known.id == id; });
 }
 
+bool has_experts(const Model& model) {
+  return std::ranges::any_of(model.tensors(), [](const TensorInfo& tensor) {
+    return tensor.name.find("_exps.") != std::string_view::npos;
+  });
+}
+
 }  // namespace
 
 std::string quant_name(const Model& model) {
@@ -62,7 +68,9 @@ std::string quant_name(const Model& model) {
   if (bytes.empty()) return "";
   const std::optional<FileType> stated = stated_file_type(model);
   if (stated && 10 * bytes[static_cast<std::uint32_t>(stated->base)] >= all_bytes) {
-    return std::string(stated->name);
+    // A file of MXFP4 without experts has the same file_type.
+    const bool is_plain = stated->base == BlockType::mxfp4 && !has_experts(model);
+    return is_plain ? "MXFP4" : std::string(stated->name);
   }
   return kernels::gguf_type_name(
       std::ranges::max_element(bytes, {}, [](const auto& of) { return of.second; })->first);

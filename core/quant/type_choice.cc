@@ -160,11 +160,12 @@ std::string warning_of_few_values(std::span<const PlannedTensor> tensors) {
     worst = &tensor;
   }
   if (count == 0) return {};
+  const std::string others = count == 1 ? "" : fmt::format(" and {} more", count - 1);
   return fmt::format(
-      "{} is for weights that are ternary or binary already, and those of {} matrices are not: "
-      "products with {} differ by {:.2g} of their squares, so the model will hardly write sense; "
-      "Q2_K has as few bits as ordinary weights bear without --imatrix",
-      kernels::traits(worst->to).name, count, text::quoted(worst->name), most);
+      "{} is for weights that are ternary or binary already, and those of {}{} are not: products "
+      "differ by {:.2g} of their squares, so the model will hardly write sense; Q2_K has as few "
+      "bits as ordinary weights bear without --imatrix",
+      kernels::traits(worst->to).name, text::quoted(worst->name), others, most);
 }
 
 std::optional<std::vector<std::size_t>> choose_options(
