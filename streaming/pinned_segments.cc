@@ -25,6 +25,7 @@ PinnedSegments::PinnedSegments(std::span<const std::uint64_t> bytes,
       memory_(sum_over(bytes, order)),
       place_of_turn_(bytes.size(), nowhere),
       limit_bytes_(std::numeric_limits<std::uint64_t>::max()) {
+  places_.reserve(order.size());
   std::uint64_t at = 0;
   for (const std::size_t turn : order) {
     base::check(place_of_turn_[turn] == nowhere, "a segment has two places");

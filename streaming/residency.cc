@@ -107,7 +107,9 @@ std::vector<std::size_t> pin_order(std::span<const std::uint64_t> segment_bytes,
   // picks are the order of streaming; the order of pinning is the reverse.
   const auto spread = std::ranges::lower_bound(dense, first_pinned) - dense.begin();
   EvenPicker picker{std::span(dense_bytes).first(static_cast<std::size_t>(spread))};
-  std::vector<std::size_t> order(dense.begin() + spread, dense.end());
+  std::vector<std::size_t> order;
+  order.reserve(segment_bytes.size());
+  order.assign(dense.begin() + spread, dense.end());
   order.resize(dense.size());
   std::generate(order.rbegin(), order.rbegin() + spread, [&] { return dense[picker.pick()]; });
   for (std::size_t expert = 0; order.size() != segment_bytes.size(); ++expert) {

@@ -220,6 +220,7 @@ void StreamedTape::load(const Progress& progress) {
       std::span(residency.pin_order)
           .first(places_move() ? residency.dense_count : residency.pinned_count);
   std::vector<ReadAheadEntry> entries;
+  entries.reserve(turns.size());
   std::uint64_t total_bytes = 0;
   for (const std::size_t turn : turns) {
     entries.push_back({segments_[turn], 0, 0});
