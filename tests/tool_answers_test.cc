@@ -496,6 +496,14 @@ TEST_CASE("messages of gpt-oss are read whatever the order in their headers") {
            body,
        "I will look.", "", call},
       {" to=functions.get_weather<|channel|>commentary json" + body, "", "", call},
+      // Any word may be a role or a constraint.
+      {think + "<|start|>assistant to=functions.get_weather xml<|channel|>commentary" + body,
+       "I will look.", "", call},
+      {" to=functions.get_weather xml<|channel|>commentary" + body, "", "", call},
+      {"<|start|>functions.get_weather to=assistant<|channel|>commentary<|message|>sunny<|end|>",
+       "", "sunny", ""},
+      {"<|start|>functions.get_weather to=assistant<|channel|>commentary<|end|>", "", "", ""},
+      {"<|start|>python<|channel|><|channel|>analysis<|message|>a", "a", "", ""},
       {think +
            "<|start|>assistant<|channel|>commentary<|message|>First I look at the files.<|end|>"
            "<|start|>assistant<|channel|>commentary to=functions.get_weather" +
@@ -521,6 +529,7 @@ TEST_CASE("messages of gpt-oss are read whatever the order in their headers") {
       {"<|channel|>analysis a<|end|><|channel|>final b <|constrain|> c<|return|>", "a",
        "b <|constrain|> c", ""},
       {"<|channel|>final a<|channel|>final<|message|>b", "", "a\n\nb", ""},
+      {"<|start|>assistant a<|channel|>final<|message|>b", "", "a\n\nb", ""},
       {"<|channel|>commentary to=functions.get_weather <|constrain|>json "
        "{\"city\":\"Ulm\"}<|call|>",
        "", "", call},
@@ -545,6 +554,17 @@ TEST_CASE("messages of gpt-oss are read whatever the order in their headers") {
       read_harmony("<|channel|>commentary to=functions.f<|message|>{}<|call|>", false);
   CHECK(plain.content == "{}");
   CHECK(plain.calls.empty());
+}
+
+TEST_CASE("long headers of gpt-oss are read in linear time") {
+  constexpr std::size_t bytes = sluice::test::is_sanitized ? 100'000 : 400'000;
+  for (const std::string repeated :
+       {"<|channel|>", "<|channel|><|constrain|>json", "<|channel|> to=f "}) {
+    std::string text = "<|start|>assistant to=f xml";
+    while (text.size() < bytes) text += repeated;
+    const HarmonyAnswer answer = read_harmony(text + "<|channel|>final<|message|>b", false, 4096);
+    CHECK(answer.content == "b");
+  }
 }
 
 TEST_CASE("an answer of gpt-oss that was cut off calls nothing by a header alone") {

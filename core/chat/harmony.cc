@@ -21,19 +21,17 @@ bool may_begin_header(std::string_view text) {
 }
 
 // Whether a word of a header is markup where it stands: behind `mark`, if any, or behind a
-// recipient. `may_go_on`: the word may be the beginning of one.
+// recipient. `may_go_on`: the word may be the beginning of one. Any word is a role, since tools
+// have their names there.
 bool is_header_word(std::string_view word, std::string_view mark, bool has_recipient,
                     bool may_go_on) {
-  constexpr std::array<std::string_view, 5> known_roles = {"system", "developer", "user",
-                                                           "assistant", "tool"};
   constexpr std::array<std::string_view, 3> channels = {"analysis", "commentary", "final"};
   constexpr std::array<std::string_view, 2> constraints = {"json", "code"};
   const auto is_it = [&](std::string_view known) {
     return word == known || (may_go_on && known.starts_with(word));
   };
-  if (word.starts_with(recipient_key) || is_it(recipient_key)) return true;
-  return (mark == start_mark && std::ranges::any_of(known_roles, is_it)) ||
-         (mark == channel_mark && std::ranges::any_of(channels, is_it)) ||
+  if (mark == start_mark || word.starts_with(recipient_key) || is_it(recipient_key)) return true;
+  return (mark == channel_mark && std::ranges::any_of(channels, is_it)) ||
          ((mark == constrain_mark || has_recipient) && std::ranges::any_of(constraints, is_it));
 }
 
@@ -120,15 +118,16 @@ void HarmonyScanner::take_mark(const std::string& mark, std::vector<Event>& resu
   const bool is_in_header = place_ == Place::header || place_ == Place::beginning;
   if (mark == start_mark || mark == channel_mark) {
     if (place_ == Place::body) result.push_back({Event::Kind::end, ""});
-    // A channel goes on with a header, but for one with text, which was a message.
-    const bool goes_on = is_in_header && mark == channel_mark &&
-                         markup_bytes(header_, AnswerEnd::whole) == header_.size();
-    if (is_in_header && !goes_on) end_header("", AnswerEnd::whole, result);
-    if (!goes_on) header_.clear();
+    if (is_in_header && mark == channel_mark && takes_channel()) {
+      known_markup_ = header_.size();
+    } else {
+      if (is_in_header) end_header("", AnswerEnd::whole, result);
+      header_.clear();
+    }
     header_ += mark;
     place_ = Place::header;
   } else if (is_in_header && mark == message_mark) {
-    result.push_back({Event::Kind::header, std::exchange(header_, {}) + mark});
+    result.push_back({Event::Kind::header, take_header() + mark});
     place_ = Place::body;
   } else if (is_in_header && mark == constrain_mark) {
     header_ += mark;
@@ -142,11 +141,26 @@ void HarmonyScanner::take_mark(const std::string& mark, std::vector<Event>& resu
   }
 }
 
+// Whether a channel that comes now belongs to the header. A header with text was a message, unless
+// it has a recipient and no channel yet: then the text is a constraint.
+bool HarmonyScanner::takes_channel() const {
+  const std::string_view rest = std::string_view(header_).substr(known_markup_);
+  if (markup_bytes(rest, AnswerEnd::whole) == rest.size()) return true;
+  return header_.find(channel_mark) == header_.npos &&
+         !read_harmony_header(header_).recipient.empty();
+}
+
+std::string HarmonyScanner::take_header() {
+  known_markup_ = 0;
+  return std::exchange(header_, {});
+}
+
 // Ends a header that no message follows. Its markup alone is dropped; what else stands in it is a
 // message that lacks its mark.
 void HarmonyScanner::end_header(std::string_view mark, AnswerEnd end, std::vector<Event>& result) {
-  const std::size_t markup = place_ == Place::header ? markup_bytes(header_, end) : 0;
-  const std::string header = std::exchange(header_, {});
+  const std::string_view rest = std::string_view(header_).substr(known_markup_);
+  const std::size_t markup = place_ == Place::header ? known_markup_ + markup_bytes(rest, end) : 0;
+  const std::string header = take_header();
   if (trimmed(std::string_view(header).substr(markup)).empty()) return;
   result.push_back({Event::Kind::header, header.substr(0, markup)});
   result.push_back({Event::Kind::body, header.substr(markup)});

@@ -61,11 +61,14 @@ class HarmonyScanner {
   std::vector<Event> take(const std::vector<MarkerScanner::Event>& events);
   void take_mark(const std::string& mark, std::vector<Event>& result);
   void take_text(const std::string& text, std::vector<Event>& result);
+  bool takes_channel() const;
+  std::string take_header();
   void end_header(std::string_view mark, AnswerEnd end, std::vector<Event>& result);
 
   MarkerScanner scanner_;
   Place place_;
-  std::string header_;  // as far as it has come
+  std::string header_;            // as far as it has come
+  std::size_t known_markup_ = 0;  // bytes at its beginning that need not be looked at again
 };
 
 // Splits an answer: thoughts are what stands in the analysis channel, calls what has a recipient,
