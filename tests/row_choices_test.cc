@@ -115,3 +115,31 @@ TEST_CASE("a row gets as many tokens as there is room for, where it may be short
   CHECK(reason(R"("max_tokens":-1)", true, 10).find("leave no room") != std::string::npos);
   CHECK(reason(R"("max_tokens":-2)", true, 100).find("-2") != std::string::npos);
 }
+
+TEST_CASE("the form of an answer of gpt-oss begins where its reader finds the answer") {
+  const sluice::test::ByteTokenizer tokenizer;
+  TaskOptions options;
+  options.positions_max = 300;
+  options.dialogue = std::make_shared<const sluice::chat::Dialogue>(
+      sluice::chat::ChatSource{std::make_shared<const sluice::chat::ChatTemplate>(
+                                   "<|channel|>analysis", "test", nullptr),
+                               {}},
+      tokenizer, sluice::chat::DialogueOptions{});
+  const std::string row = R"({"messages":[{"role":"user","content":"x"}],"guided_json":)"
+                          R"({"properties":{"a":{"const":1}},"required":["a"]}})";
+  const auto made = TaskMaker(tokenizer, options).make(parse(row), 1);
+  REQUIRE(std::holds_alternative<Task>(made));
+  const Task& task = std::get<Task>(made);
+  const auto guide = task.guide();
+  Completion completion;
+  completion.text =
+      "<|channel|>final Here it is<|end|>"
+      "<|start|>assistant<|channel|>final<|message|>{\"a\":1}";
+  for (const char c : completion.text) {
+    guide->take(static_cast<unsigned char>(c), std::string_view(&c, 1));
+  }
+  CHECK(guide->is_complete());
+  split_text(task, completion);
+  CHECK(completion.thought == "Here it is");
+  CHECK(completion.text == "{\"a\":1}");
+}

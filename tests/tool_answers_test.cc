@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/chat/harmony.h"
+#include "core/chat/thinking.h"
 #include "core/chat/tool_calls.h"
 #include "tests/catch.h"
 #include "tests/random_seed.h"
@@ -554,6 +555,36 @@ TEST_CASE("messages of gpt-oss are read whatever the order in their headers") {
       read_harmony("<|channel|>commentary to=functions.f<|message|>{}<|call|>", false);
   CHECK(plain.content == "{}");
   CHECK(plain.calls.empty());
+}
+
+TEST_CASE("an answer of gpt-oss that has a form begins in the final channel, behind its mark") {
+  struct Case {
+    std::string in_front, thought;
+  };
+  for (const auto& [in_front, thought] : std::vector<Case>{
+           {"", ""},
+           {"<|channel|>analysis<|message|>a<|end|><|start|>assistant", "a"},
+           {"<|channel|>final Here it is<|end|><|start|>assistant", "Here it is"},
+           {"<|channel|>commentary<|message|>Here it is<|end|>", "Here it is"},
+           {"Here it is<|end|><|channel|>final a<|start|>assistant", "Here it is\n\na"}}) {
+    const std::string text = in_front + "<|channel|>final<|message|>";
+    const std::string answer = "{\"a\":1}";
+    const auto form = thinking_form("<|channel|>analysis");
+    for (std::size_t cut = 0; cut < text.size(); ++cut) {
+      INFO(text << " cut at " << cut);
+      AnswerStart start(*form);
+      CHECK_FALSE(start.feed(text.substr(0, cut)));
+      CHECK(start.feed(text.substr(cut) + answer) == answer);
+      HarmonyReader reader(false, false, true);
+      SplitText whole = reader.feed(text.substr(0, cut));
+      for (const SplitText& part : {reader.feed(text.substr(cut) + answer), reader.finish()}) {
+        whole.thought += part.thought;
+        whole.answer += part.answer;
+      }
+      CHECK(whole.thought == thought);
+      CHECK(whole.answer == answer);
+    }
+  }
 }
 
 TEST_CASE("long headers of gpt-oss are read in linear time") {

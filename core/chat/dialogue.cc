@@ -245,11 +245,11 @@ std::vector<Token> Dialogue::end_of_thought() const {
 }
 
 AnswerReader::AnswerReader(const Dialogue& dialogue, bool opens_thought, const Json& tools,
-                           const std::string& call_mark) {
+                           const std::string& call_mark, bool has_form) {
   const std::optional<ThinkingForm>& form = dialogue.thinking_form();
   const bool has_tools = !tools.is_null();
   if (form && form->is_harmony) {
-    harmony_.emplace(opens_thought, has_tools);
+    harmony_.emplace(opens_thought, has_tools, has_form);
     return;
   }
   if (form) {

@@ -156,9 +156,10 @@ class Dialogue {
 class AnswerReader {
  public:
   // `tools` are those of the conversation; null: the answer contains no calls. `call_mark` is as
-  // for ToolCallStream.
+  // for ToolCallStream. `has_form`: the answer has to keep to a form; it begins where AnswerStart
+  // finds it.
   AnswerReader(const Dialogue& dialogue, bool opens_thought, const nlohmann::ordered_json& tools,
-               const std::string& call_mark = {});
+               const std::string& call_mark = {}, bool has_form = false);
 
   // feed() returns the text that is certain after this piece; finish() returns the rest. `end` says
   // whether the model ended the answer by itself.

@@ -97,6 +97,10 @@ HarmonyHeader read_harmony_header(std::string_view text) {
   return header;
 }
 
+bool begins_formed_answer(std::string_view header) {
+  return header.ends_with(message_mark) && read_harmony_header(header).channel == "final";
+}
+
 HarmonyScanner::HarmonyScanner(bool begins_in_body)
     : scanner_(harmony_marks()), place_(begins_in_body ? Place::body : Place::beginning) {}
 
@@ -211,9 +215,10 @@ void HarmonyReader::Growing::add(std::string_view text, std::string& result) {
   space += text.substr(end);
 }
 
-HarmonyReader::HarmonyReader(bool begins_in_thought, bool with_calls)
+HarmonyReader::HarmonyReader(bool begins_in_thought, bool with_calls, bool has_form)
     : scanner_(begins_in_thought),
       with_calls_(with_calls),
+      has_form_(has_form),
       kind_(begins_in_thought ? Kind::thought : Kind::content) {}
 
 void HarmonyReader::begin(const std::string& text) {
@@ -229,7 +234,8 @@ void HarmonyReader::begin(const std::string& text) {
     call_body_.clear();
     return;
   }
-  kind_ = header.channel == "analysis" ? Kind::thought : Kind::content;
+  const bool is_thought = has_form_ ? !begins_formed_answer(text) : header.channel == "analysis";
+  kind_ = is_thought ? Kind::thought : Kind::content;
   (kind_ == Kind::thought ? thought_ : content_).begin_body();
 }
 

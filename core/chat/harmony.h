@@ -38,6 +38,10 @@ struct HarmonyHeader {
 // Reads what stands in front of <|message|>.
 HarmonyHeader read_harmony_header(std::string_view text);
 
+// Whether an answer that has to keep to a form begins behind a header, which ends with its mark: it
+// is that of the final channel. Without <|message|> nothing has kept the text to the form.
+bool begins_formed_answer(std::string_view header);
+
 // Cuts an answer into headers, bodies and their ends, wherever its pieces are cut.
 class HarmonyScanner {
  public:
@@ -72,12 +76,13 @@ class HarmonyScanner {
 };
 
 // Splits an answer: thoughts are what stands in the analysis channel, calls what has a recipient,
-// and content is all other text.
+// and content is all other text. Where the content has to keep to a form, all that stands in front
+// of it is a thought.
 class HarmonyReader {
  public:
   // `begins_in_thought`: the prompt has opened a thought. `with_calls`: there are tools; otherwise
-  // a message with a recipient is an ordinary one.
-  HarmonyReader(bool begins_in_thought, bool with_calls);
+  // a message with a recipient is an ordinary one. `has_form`: the answer has to keep to a form.
+  HarmonyReader(bool begins_in_thought, bool with_calls, bool has_form = false);
 
   SplitText feed(std::string_view piece) { return take(scanner_.feed(piece)); }
   // A call whose arguments have not begun where the answer was cut off is none, and no text.
@@ -105,7 +110,7 @@ class HarmonyReader {
   void end_call(std::string_view mark, SplitText& result);
 
   HarmonyScanner scanner_;
-  bool with_calls_;
+  bool with_calls_, has_form_;
   bool is_cut_ = false;  // what comes now is the end of an answer that was cut off
   Kind kind_;
   Growing thought_, content_;

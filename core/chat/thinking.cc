@@ -120,11 +120,10 @@ void take(const std::vector<MarkerScanner::Event>& events, std::optional<std::st
   }
 }
 
-// The answer is what stands in the final channel.
 void take(const std::vector<HarmonyScanner::Event>& events, std::optional<std::string>& answer) {
   using Kind = HarmonyScanner::Event::Kind;
   for (const HarmonyScanner::Event& event : events) {
-    if (event.kind == Kind::header && read_harmony_header(event.text).channel == "final") {
+    if (event.kind == Kind::header && begins_formed_answer(event.text)) {
       answer = "";
     } else if (event.kind == Kind::body && answer) {
       *answer += event.text;

@@ -70,7 +70,7 @@ class ThinkingSplitter {
   std::string held_call_;   // of the thought, from a mark of calls on
 };
 
-// Finds where the answer begins, behind a thought.
+// Finds where an answer that has to keep to a form begins, behind a thought.
 class AnswerStart {
  public:
   explicit AnswerStart(const ThinkingForm& form);

@@ -33,7 +33,8 @@ GenerationEnd ChatSession::answer(const std::string& message, AnswerOutput& outp
   conversation_.push_back({chat::Role::user, message});
   chat::DialoguePrompt prompt = encode();
   chat::Message answer{chat::Role::assistant, {}};
-  chat::AnswerReader reader(*dialogue_, prompt.opens_thought, nullptr);
+  chat::AnswerReader reader(*dialogue_, prompt.opens_thought, nullptr, {},
+                            settings_.constraint != nullptr);
   const auto take = [&](const chat::SplitText& split) {
     answer.thought += split.thought;
     output.thought(split.thought);

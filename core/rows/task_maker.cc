@@ -288,8 +288,8 @@ TaskMaker::AnswerFacts TaskMaker::write_conversation(chat::DialogueBody body, bo
   const auto tools = std::make_shared<const nlohmann::ordered_json>(std::move(body.tools));
   if (has_tools) facts.tools = tools;
   task.make_reader = [dialogue, opens_thought = prompt.opens_thought, tools,
-                      mark = has_tools && has_form ? call_mark_->text : std::string()] {
-    return chat::AnswerReader(*dialogue, opens_thought, *tools, mark);
+                      mark = has_tools && has_form ? call_mark_->text : std::string(), has_form] {
+    return chat::AnswerReader(*dialogue, opens_thought, *tools, mark, has_form);
   };
   return facts;
 }
