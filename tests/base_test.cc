@@ -2,12 +2,14 @@
 // that clang checks, descriptors that are closed once.
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <sys/resource.h>
@@ -340,6 +342,35 @@ TEST_CASE("a text is a number or none, as a whole") {
   CHECK_FALSE(whole_number<std::uint64_t>("-7"));
   CHECK_FALSE(whole_number<std::uint64_t>("18446744073709551616"));
   CHECK_FALSE(whole_number<std::uint8_t>("100", 16));
+}
+
+TEST_CASE("a number beyond the range of doubles is 0 or infinite, with its sign") {
+  using base::nearest_double;
+  constexpr double infinite = std::numeric_limits<double>::infinity();
+  CHECK(nearest_double("2.5e3") == 2500);
+  CHECK(nearest_double("5e-324") == std::numeric_limits<double>::denorm_min());
+  const std::string zeros(400, '0'), most = std::to_string(std::numeric_limits<int>::max());
+  for (const std::string& large :
+       {std::string("1e400"), std::string("1E+400"), "1" + zeros, "1" + zeros + ".5e-9",
+        "0." + zeros + "1e900", "1e" + most, "1.5e9" + most}) {
+    INFO(large);
+    CHECK(nearest_double(large) == infinite);
+    CHECK(nearest_double('-' + large) == -infinite);
+  }
+  for (const std::string& small :
+       {std::string("1e-400"), std::string("1.5E-400"), "0." + zeros + "1", "0." + zeros + "1e9",
+        "1" + zeros + "e-900", "1e-" + most, ".5e-9" + most}) {
+    INFO(small);
+    for (const std::string sign : {"", "-"}) {
+      const auto number = nearest_double(sign + small);
+      REQUIRE(number == 0);
+      CHECK(std::signbit(*number) == (sign == "-"));
+    }
+  }
+  for (const char* text : {"", "-", "+7", " 7", "7 ", "1e400x", "1e-400 "}) {
+    INFO(text);
+    CHECK_FALSE(nearest_double(text));
+  }
 }
 
 TEST_CASE("an open file has its name until another takes it, under whatever other names") {

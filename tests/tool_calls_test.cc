@@ -71,6 +71,8 @@ TEST_CASE("a number of a call is the one that is written, or the call stays a te
     CHECK(summary_of("<function=f><parameter=n>" + number + "</parameter></function>") ==
           "|f{\"n\":\"" + number + "\"}");
   }
+  CHECK(summary_of(json_call("1e-400")) == "|f{\"n\":0.0}");
+  CHECK(summary_of("<|tool_call_start|>[f(n=1e-400)]<|tool_call_end|>") == "|f{\"n\":0.0}");
 }
 
 TEST_CASE("an answer that has to begin with a mark to have calls") {

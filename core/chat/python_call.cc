@@ -1,6 +1,7 @@
 #include "core/chat/python_call.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/number.h"
 #include "core/chat/jinja/expression_parser.h"
@@ -22,6 +23,9 @@ Json literal(const jinja::Constant& constant) {
         if constexpr (std::is_same_v<T, std::monostate>) {
           return nullptr;
         } else {
+          if constexpr (std::is_same_v<T, double>) {
+            if (!std::isfinite(value)) throw NoCall();  // JSON has no such number
+          }
           return value;
         }
       },

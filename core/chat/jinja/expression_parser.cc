@@ -56,12 +56,6 @@ std::int64_t integer_of(const Token& token) {
   return *value;
 }
 
-double float_of(const Token& token) {
-  const auto value = base::whole_number<double>(token.text);
-  if (!value) refuse(token, "is too large");
-  return *value;
-}
-
 }  // namespace
 
 template <std::size_t n>
@@ -228,7 +222,7 @@ ExpressionPtr ExpressionParser::parse_primary() {
       return make(token.line, Constant{integer_of(token)});
     case Token::Kind::floating:
       tokens_.next();
-      return make(token.line, Constant{float_of(token)});
+      return make(token.line, Constant{base::nearest_double(token.text).value()});
     case Token::Kind::string: {
       std::string text;
       while (tokens_.at(Token::Kind::string)) text += tokens_.next().text;

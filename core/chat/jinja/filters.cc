@@ -65,15 +65,10 @@ std::string_view without_sign(std::string_view digits) {
   return digits.starts_with('+') ? digits.substr(1) : digits;
 }
 
-// float("..."), or nothing. Python makes 1e400 infinite.
+// float("..."), or nothing.
 std::optional<double> parse_float(const Text& text) {
   const std::string stripped = without_underscores(strip(text, Side::both, nullptr).bytes());
-  const std::string_view digits = without_sign(stripped);
-  double value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (end != digits.data() + digits.size()) return std::nullopt;
-  if (error == std::errc::result_out_of_range) throw Failure("a number is beyond 64 bits");
-  return error == std::errc() ? std::optional(value) : std::nullopt;
+  return base::nearest_double(without_sign(stripped));
 }
 
 std::optional<std::int64_t> parse_integer(const Text& text, int base) {
@@ -100,11 +95,13 @@ Value filter_int(Evaluator&, const Value& subject, const Arguments& arguments) {
   if (base < 2 || base > 36) throw Failure("the base must be between 2 and 36");
   if (is<LargeInteger>(subject)) return subject;
   if (const auto integer = as_integer(subject)) return *integer;
-  if (const Text* text = text_of(subject)) {
+  const Text* text = text_of(subject);
+  if (text != nullptr) {
     if (const auto integer = parse_integer(*text, static_cast<int>(base))) return *integer;
   }
   const auto number = to_float(subject);
-  if (!number || std::isnan(*number)) return parameters.value_or(0, std::int64_t{0});
+  const bool has_integer = number && !std::isnan(*number) && !(text && std::isinf(*number));
+  if (!has_integer) return parameters.value_or(0, std::int64_t{0});
   if (!(std::fabs(*number) < 9.2e18)) throw Failure("a number is larger than 64 bits");
   return static_cast<std::int64_t>(*number);
 }
