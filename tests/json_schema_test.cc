@@ -285,8 +285,21 @@ TEST_CASE("schema: formats keep to the lengths beside them") {
       CHECK_FALSE(matches(grammar, '"' + front + std::string(letters, 'a') + behind + '"'));
     }
   }
-  CHECK_THAT(problem_of(R"({"type":"string","format":"uri","maxLength":20})"),
-             Contains("/format: pattern: this one together with minLength or maxLength"));
+}
+
+TEST_CASE("schema: a format whose pattern cannot have the lengths beside it is a remark") {
+  for (const std::string format : {"byte", "json-pointer", "email"}) {
+    const std::string schema =
+        R"({"type":"string","minLength":8,"maxLength":9,"format":")" + format + "\"}";
+    INFO(schema);
+    check_schema(schema, {R"("12345678")", R"("a@b.org/~")"}, {R"("1234567")", R"("0123456789")"});
+    CHECK_THAT(compile_json_schema(parse_schema(schema)).warning,
+               Contains("or not with these lengths, so no text has to have them: \"" + format));
+  }
+  CHECK(problem_of(R"({"format":"byte","minLength":1})").empty());
+  CHECK(problem_of(R"({"format":"uri","maxLength":20})").empty());
+  CHECK_THAT(problem_of(R"({"pattern":"^(a{4})*$","minLength":1})"),
+             Contains("/pattern: this one together with minLength or maxLength"));
 }
 
 TEST_CASE("schema: objects") {
@@ -616,8 +629,8 @@ TEST_CASE("schema: a format that is not known is a remark, which is told") {
     return compile_json_schema(parse_schema(schema)).warning;
   };
   CHECK(warning_of(R"({"properties":{"a":{"format":"regex"},"b":{"format":"col\u00f6r"}}})") ==
-        R"(the schema has formats that are not known, so no text has to have them: "col\u00f6r", )"
-        R"("regex")");
+        "the schema has formats that are not known, or not with these lengths, so no text has to "
+        R"(have them: "col\u00f6r", "regex")");
   for (const char* silent :
        {R"({"format":"date"})", R"({"format":"password"})", R"({"format":"int64"})",
         R"({"type":"integer","format":"uint8"})", R"({"pattern":"a","format":"regex"})"}) {

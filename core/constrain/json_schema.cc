@@ -222,34 +222,44 @@ class SchemaCompiler {
     return static_cast<std::uint32_t>(std::min(found->get<double>(), double{no_limit - 1}));
   }
 
-  // The pattern of the format of a schema; nothing where it has none that is known.
-  std::optional<std::string> pattern_of_format(const Schema& plain, std::uint32_t max) {
-    const auto format = plain.find("format");
-    if (format == plain.end() || !format->is_string()) return std::nullopt;
-    const std::string& name = format->get_ref<const std::string&>();
-    std::optional<std::string> pattern = constrain::pattern_of_format(name, max);
-    if (!pattern && !is_hint(name)) json_.leave_aside(name);
-    return pattern;
+  std::optional<Expression> matching_string(const std::string& pattern, std::uint32_t min,
+                                            std::uint32_t max, const std::string& place) {
+    try {
+      return pattern_string(json_, pattern, min, max);
+    } catch (const GrammarError& error) {
+      throw schema_error(place, error.what());
+    }
+  }
+
+  // A text of the format with these lengths. Nothing where there is none: a format forbids nothing
+  // that is not known, or whose pattern cannot be combined with the lengths; a warning names it.
+  std::optional<Expression> formatted_string(const Schema& format, std::uint32_t min,
+                                             std::uint32_t max, const std::string& pointer) {
+    if (!format.is_string()) return std::nullopt;
+    const std::string& name = format.get_ref<const std::string&>();
+    const std::optional<std::string> pattern = pattern_of_format(name, max);
+    std::optional<Expression> text;
+    if (pattern) text = matching_string(*pattern, min, max, pointer_to(pointer, "format"));
+    if (!text && !is_hint(name)) json_.leave_aside(name);
+    return text;
   }
 
   Expression string(const Schema& plain, const std::string& pointer) {
     const std::uint32_t min = count(plain, "minLength", 0, pointer);
     const std::uint32_t max = count(plain, "maxLength", no_limit, pointer);
-    const auto pattern = plain.find("pattern");
-    if (pattern != plain.end() && !pattern->is_string()) {
-      throw schema_error(pointer_to(pointer, "pattern"), "expected a string");
-    }
     // Beside a pattern, which says more, a format is the remark that the specification makes of it.
-    const bool has_pattern = pattern != plain.end();
-    const std::optional<std::string> text =
-        has_pattern ? pattern->get<std::string>() : pattern_of_format(plain, max);
-    if (!text) return json_.string(min, max);
-    const std::string place = pointer_to(pointer, has_pattern ? "pattern" : "format");
-    try {
-      return pattern_string(json_, *text, min, max);
-    } catch (const GrammarError& error) {
-      throw schema_error(place, error.what());
+    if (const auto pattern = plain.find("pattern"); pattern != plain.end()) {
+      const std::string place = pointer_to(pointer, "pattern");
+      if (!pattern->is_string()) throw schema_error(place, "expected a string");
+      if (const auto text = matching_string(*pattern, min, max, place)) return *text;
+      throw schema_error(place,
+                         "this one together with minLength or maxLength is not supported: write "
+                         "the lengths into the pattern");
     }
+    const auto format = plain.find("format");
+    std::optional<Expression> text;
+    if (format != plain.end()) text = formatted_string(*format, min, max, pointer);
+    return text ? *text : json_.string(min, max);
   }
 
   // Whether an exclusive bound is at least as strict as an inclusive one.

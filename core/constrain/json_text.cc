@@ -273,7 +273,9 @@ std::string JsonText::warning() const {
   };
   std::string names;
   for (const std::string& name : left_aside_) names += (names.empty() ? "" : ", ") + ascii(name);
-  return "the schema has formats that are not known, so no text has to have them: " + names;
+  return "the schema has formats that are not known, or not with these lengths, so no text has to "
+         "have them: " +
+         names;
 }
 
 }  // namespace sluice::constrain

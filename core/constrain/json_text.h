@@ -59,7 +59,8 @@ class JsonText {
   Expression array();
   Expression value();
 
-  // For a format that a schema names and no text has to have, as it is not known here.
+  // For a format that a schema names and no text has to have, as it is not known here, or not with
+  // the lengths beside it.
   void leave_aside(std::string_view format);
   // Names these formats, in one line of ASCII; empty where there is none.
   std::string warning() const;

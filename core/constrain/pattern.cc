@@ -444,8 +444,8 @@ Built build(JsonText& json, const Pattern& pattern) {
 
 }  // namespace
 
-Expression pattern_string(JsonText& json, std::string_view pattern, std::uint32_t min,
-                          std::uint32_t max) {
+std::optional<Expression> pattern_string(JsonText& json, std::string_view pattern,
+                                         std::uint32_t min, std::uint32_t max) {
   if (pattern.size() > pattern_bytes_max) {
     throw GrammarError(
         fmt::format("pattern: it has {} bytes, the most is {}", pattern.size(), pattern_bytes_max));
@@ -455,11 +455,7 @@ Expression pattern_string(JsonText& json, std::string_view pattern, std::uint32_
   json.builder().budget().spend(steps_a_byte * pattern.size());
   const HeldBytes held(json.builder().budget(), bytes_a_byte * pattern.size());
   Pattern whole = whole_texts(PatternParser(pattern).parse());
-  if (!narrow(whole, min, max)) {
-    throw GrammarError(
-        "pattern: this one together with minLength or maxLength is not supported: "
-        "write the lengths into the pattern");
-  }
+  if (!narrow(whole, min, max)) return std::nullopt;
   GrammarBuilder& b = json.builder();
   return b.sequence({b.literal("\""), build(json, whole).all, b.literal("\"")});
 }

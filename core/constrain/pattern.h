@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "core/constrain/json_text.h"
@@ -16,11 +17,11 @@ namespace sluice::constrain {
 inline constexpr std::size_t pattern_bytes_max = 8192;
 inline constexpr unsigned pattern_depth_max = 64;
 
-// A string, with its quotation marks, that the pattern matches and that has min to max characters.
-// Throws GrammarError when the pattern is malformed or not supported, or when it cannot be combined
-// with the lengths.
-Expression pattern_string(JsonText& json, std::string_view pattern, std::uint32_t min,
-                          std::uint32_t max);
+// A string, with its quotation marks, that the pattern matches and that has min to max characters;
+// nothing when the pattern cannot be combined with these lengths. Throws GrammarError when it is
+// malformed or not supported.
+std::optional<Expression> pattern_string(JsonText& json, std::string_view pattern,
+                                         std::uint32_t min, std::uint32_t max);
 
 // How many characters a text has at most that the pattern matches; the greatest number where there
 // is no limit. Throws as pattern_string() does.
