@@ -639,6 +639,21 @@ TEST_CASE("schema: a format that is not known is a remark, which is told") {
   }
   check_schema(R"({"allOf":[{"format":"regex"},{"format":"date"},{"format":"color"}]})",
                {R"("2026-01-02")"}, {R"("a")"});
+  // All that stand at one place are named, in whatever order.
+  for (const char* several :
+       {R"({"allOf":[{"format":"regex"},{"format":"date"},{"format":"color"}]})",
+        R"({"format":"date","allOf":[{"format":"regex"},{"format":"color"},{"format":"regex"}]})",
+        R"({"allOf":[{"format":"regex"},{"format":"color"}]})",
+        R"({"type":"string","format":"color","$ref":"#/$defs/a","$defs":{"a":{"format":"date",
+            "allOf":[{"format":"regex","unevaluatedProperties":false},{"format":"uint8"}]}}})",
+        R"({"properties":{"a":{"format":"regex"}},"allOf":[{"properties":{"a":{"format":"date"}}},
+            {"properties":{"a":{"format":"color"}}}]})"}) {
+    INFO(several);
+    const std::string warning = warning_of(several);
+    CHECK_THAT(warning, Contains("\"color\", \"regex\""));
+    CHECK_THAT(warning, !Contains("date"));
+  }
+  CHECK(warning_of(R"({"allOf":[{"format":"date"},{"format":"password"}]})").empty());
   CHECK_THAT(problem_of(R"({"allOf":[{"format":"time"},{"format":"date"}]})"),
              Contains("two different ones"));
 }

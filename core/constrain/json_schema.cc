@@ -259,6 +259,9 @@ class SchemaCompiler {
     const auto format = plain.find("format");
     std::optional<Expression> text;
     if (format != plain.end()) text = formatted_string(*format, min, max, pointer);
+    for (const Schema& other : part_of(plain, other_formats, Schema::value_t::array)) {
+      formatted_string(other, min, max, pointer);
+    }
     return text ? *text : json_.string(min, max);
   }
 

@@ -400,9 +400,24 @@ void PlainMerger::merge(Schema& a, const Schema& b) {
     if (own == nullptr) {
       a[name] = item.value();
     } else if (!is_same(*own, item.value())) {
-      merge_keyword(name, *own, item.value());
+      name == "format" ? merge_format(a, item.value()) : merge_keyword(name, *own, item.value());
     }
   }
+}
+
+// Of two formats one may be known: it stays, and the other is listed for the warning that names it.
+void PlainMerger::merge_format(Schema& a, const Schema& other) {
+  Schema unknown = other;
+  if (constrains(other)) {
+    if (constrains(a["format"])) refuse_two("format");
+    std::swap(a["format"], unknown);
+  }
+  a[other_formats].push_back(std::move(unknown));
+}
+
+void PlainMerger::refuse_two(const std::string& name) const {
+  throw schema_error(pointer_to(pointer_, name),
+                     "two different ones at one place (by allOf or $ref) are not supported");
 }
 
 void PlainMerger::merge_keyword(const std::string& name, Schema& own, const Schema& other) {
@@ -410,7 +425,7 @@ void PlainMerger::merge_keyword(const std::string& name, Schema& own, const Sche
     own = common_types(own, other);
   } else if (name == "enum") {
     own = common_values(own, other);
-  } else if (name == "required" || name == chosen_branches) {
+  } else if (name == "required" || name == chosen_branches || name == other_formats) {
     for (const Schema& member : other) {
       if (!is_among(own, member)) own.push_back(member);
     }
@@ -421,13 +436,8 @@ void PlainMerger::merge_keyword(const std::string& name, Schema& own, const Sche
     if (is_greater == takes_greater) own = other;
   } else if (name == "uniqueItems") {
     own = true;
-  } else if (name == "format" && !constrains(other)) {
-    // a remark
-  } else if (name == "format" && !constrains(own)) {
-    own = other;
-  } else if (name == "pattern" || name == "format" || name == "multipleOf") {
-    throw schema_error(pointer_to(pointer_, name),
-                       "two different ones at one place (by allOf or $ref) are not supported");
+  } else if (name == "pattern" || name == "multipleOf") {
+    refuse_two(name);
   }  // all others say nothing about what is valid
 }
 

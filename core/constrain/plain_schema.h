@@ -24,6 +24,10 @@ inline constexpr Types type_number = type_integer | type_fraction, all_types = 1
 // pairs of numbers.
 inline constexpr const char* chosen_branches = "oneOf";
 
+// A member of plain schemas that lists the formats beside the one in `format`. No text has to have
+// them, as they are not known.
+inline constexpr const char* other_formats = "anyOf";
+
 // The error for a keyword: "schema, /properties/a/not: WHAT".
 GrammarError schema_error(std::string_view pointer, std::string_view what);
 
@@ -76,7 +80,9 @@ class PlainMerger {
   void join(Schema& a, const Schema& b);
   void merge_members(Schema& a, const Schema& b);
   void merge_items(Schema& a, const Schema& b);
+  void merge_format(Schema& a, const Schema& other);
   void merge_keyword(const std::string& name, Schema& own, const Schema& other);
+  [[noreturn]] void refuse_two(const std::string& name) const;
   Schema common_values(const Schema& a, const Schema& b);
   Schema common_types(const Schema& a, const Schema& b);
 
