@@ -12,8 +12,9 @@
 namespace sluice::constrain {
 namespace {
 
+// A double tells numbers of so many digits apart.
+constexpr std::uint32_t digits_max = 15;
 constexpr std::uint64_t whole_max = 999'999'999'999'999;  // in front of a point
-constexpr std::uint32_t fraction_digits_max = 15;
 
 Expression digit(GrammarBuilder& b, char first, char last) {
   ByteSet set;
@@ -96,9 +97,8 @@ Decimal decimal_of(double value) {
   if (point < digits.size()) decimal.fraction = digits.substr(point + 1);
   while (decimal.fraction.ends_with('0')) decimal.fraction.pop_back();
   if (read.ec != std::errc() || decimal.whole > whole_max ||
-      decimal.fraction.size() + point > fraction_digits_max) {
-    throw GrammarError(
-        fmt::format("the bound {} has more than {} digits", value, fraction_digits_max));
+      decimal.fraction.size() + point > digits_max) {
+    throw GrammarError(fmt::format("the bound {} has more than {} digits", value, digits_max));
   }
   return decimal;
 }
@@ -148,20 +148,36 @@ Expression fraction(GrammarBuilder& b, const MaybeBound& min, const MaybeBound& 
   return b.choice(std::move(ways));
 }
 
+// The digits behind the point, for so many in front of it.
+std::uint32_t fraction_digits_for(std::size_t whole_digits) {
+  return std::max(1U, digits_max - static_cast<std::uint32_t>(whole_digits));
+}
+
+// Decimals whose whole part is `min` or more, each with as many digits as a double tells apart.
+Expression decimals_from(GrammarBuilder& b, std::uint64_t min) {
+  std::vector<Expression> ways;
+  for (std::uint64_t first = min; first <= whole_max;) {
+    const std::size_t digits = fmt::formatted_size("{}", first);
+    std::uint64_t end = 10;
+    for (std::size_t i = 1; i < digits; ++i) end *= 10;
+    ways.push_back(join(b, naturals(b, first, end - 1),
+                        fraction(b, std::nullopt, std::nullopt, fraction_digits_for(digits))));
+    first = end;
+  }
+  return b.choice(std::move(ways));
+}
+
 // Decimals of zero or more.
 Expression positive_decimals(GrammarBuilder& b, const Bound& min, const std::optional<Bound>& max) {
   const Decimal low = decimal_of(min.value);
   const MaybeBound low_digits = DigitBound{low.fraction, min.is_excluded};
-  // Near a bound a number has no more digits than a double can tell apart.
   const auto digits_for = [](const Decimal& bound) {
-    const auto digits = static_cast<std::uint32_t>(fmt::format("{}", bound.whole).size());
-    return std::max(1U, fraction_digits_max - digits);
+    return fraction_digits_for(fmt::formatted_size("{}", bound.whole));
   };
   if (!max) {
     return b.choice({join(b, b.literal(fmt::format("{}", low.whole)),
                           fraction(b, low_digits, std::nullopt, digits_for(low))),
-                     join(b, naturals(b, low.whole + 1, whole_max),
-                          fraction(b, std::nullopt, std::nullopt, 1))});
+                     decimals_from(b, low.whole + 1)});
   }
   const Decimal high = decimal_of(max->value);
   const MaybeBound high_digits = DigitBound{high.fraction, max->is_excluded};
@@ -202,8 +218,10 @@ Expression integers_between(GrammarBuilder& builder, std::int64_t min, std::int6
 
 Expression decimals_between(GrammarBuilder& builder, std::optional<Bound> min,
                             std::optional<Bound> max) {
-  if (min && min->value < -static_cast<double>(whole_max)) min.reset();  // as if it were not there
-  if (max && max->value > static_cast<double>(whole_max)) max.reset();
+  // A bound that no number reaches is as good as none.
+  constexpr double beyond = whole_max + 1;
+  if (min && min->value <= -beyond) min.reset();
+  if (max && max->value >= beyond) max.reset();
   if (min && max && min->value > max->value) return builder.nothing();
   std::vector<Expression> ways;
   if (!max || !is_negative(*max)) {

@@ -21,8 +21,8 @@ struct Bound {
   bool is_excluded = false;
 };
 
-// The decimals between two bounds, of up to 15 digits in front of the point and up to 15 behind it,
-// without an exponent. Throws GrammarError for a bound that has more digits.
+// The decimals between two bounds, without an exponent: of up to 15 digits, and of one more where
+// all of them stand in front of the point. Throws GrammarError for a bound that has more.
 Expression decimals_between(GrammarBuilder& builder, std::optional<Bound> min,
                             std::optional<Bound> max);
 

@@ -121,6 +121,9 @@ class PatternParser {
     const std::string_view before = rest_;
     if (!take("{")) return false;
     const std::optional<std::uint32_t> first = number();
+    if (!first && take(",") && number() && take("}")) {
+      throw error("engines differ in what \"{,n}\" means; write \"{0,n}\", or \"\\{,n}\"");
+    }
     std::optional<std::uint32_t> second = first;
     if (first && take(",")) second = rest_.starts_with('}') ? endless_rounds : number();
     if (!first || !second || !take("}")) {
@@ -176,6 +179,9 @@ class PatternParser {
 
   Ranges parse_class() {
     const bool is_negated = take("^");
+    if (rest_.starts_with("]")) {
+      throw error("engines differ in what \"]\" means at the front of a class; write \"\\]\"");
+    }
     Ranges ranges;
     while (!take("]")) {
       if (rest_.empty()) throw error("a class has no \"]\"");
