@@ -10,7 +10,9 @@
 #include "core/constrain/grammar_error.h"
 #include "core/constrain/guide.h"
 #include "core/constrain/json_schema.h"
+#include "core/synth/toy_vocabulary.h"
 #include "core/text/utf8.h"
+#include "core/tokenizer/vocabulary_tokenizer.h"
 #include "tests/catch.h"
 #include "tests/constrain_support.h"
 #include "tests/contains.h"
@@ -287,6 +289,38 @@ TEST_CASE("what is written is valid UTF-8, also across the borders of tokens") {
       if (matcher.may_end()) CHECK(utf8::valid_prefix(text) == text.size());
     }
   }
+}
+
+TEST_CASE("white space that a vocabulary finds before anything else may be written") {
+  using tokenizer::TokenType;
+  const synth::Vocabulary toy = synth::toy_vocabulary(500);
+  tokenizer::Vocabulary lines;
+  lines.source = "test";
+  lines.tokens = toy.tokens;
+  lines.scores = toy.scores;
+  for (const std::int32_t type : toy.types) lines.types.push_back(static_cast<TokenType>(type));
+  const auto first = static_cast<Token>(lines.tokens.size());
+  const auto add = [&](const char* text, TokenType type) {
+    lines.tokens.emplace_back(text);
+    lines.types.push_back(type);
+    lines.scores.push_back(0);
+  };
+  add("\n\n", TokenType::user_defined);
+  add("\n\n\n", TokenType::control);
+  add("<a>", TokenType::user_defined);
+  lines.unknown = 0;
+  lines.bos = 1;
+  lines.eos = 2;
+  const auto trie = std::make_shared<const TokenTrie>(*make_tokenizer(lines));
+  Matcher matcher(
+      std::make_shared<const Constraint>(compile_gbnf("root ::= ([\\n] | \"<a>\")+"), trie),
+      std::make_shared<const std::vector<Token>>(1, 2));
+  const std::span<const std::uint64_t> mask = matcher.allowed();
+  CHECK(has_bit(mask, first));
+  CHECK_FALSE(has_bit(mask, first + 1));
+  CHECK_FALSE(has_bit(mask, first + 2));
+  CHECK(matcher.accept(first));
+  CHECK(matcher.may_end());
 }
 
 TEST_CASE("a refused token changes nothing, and copies go their own ways") {

@@ -15,6 +15,15 @@ constexpr std::size_t token_bytes_max = 1024;
 
 constexpr char mark_byte = '\xFF';
 
+// Ordinary tokens, and white space that a vocabulary lists as found before anything else: models
+// that have such tokens write their newlines with them. Control tokens have no piece.
+bool is_text(const tokenizer::Tokenizer& tokenizer, Token token) {
+  if (tokenizer.is_end_of_generation(token)) return false;
+  const std::string_view piece = tokenizer.piece(token);
+  const bool is_blank = piece.find_first_not_of(" \t\n\r") == std::string_view::npos;
+  return !piece.empty() && (is_blank || tokenizer.is_ordinary(token));
+}
+
 }  // namespace
 
 // The number of the token in digits of six bits, none of which is a character by itself.
@@ -33,10 +42,10 @@ TokenTrie::TokenTrie(const tokenizer::Tokenizer& tokenizer, std::span<const Toke
     if (std::ranges::find(marks, token) != marks.end()) {
       pieces_ += mark_bytes(token);
       sorted.push_back(token);
-    } else if (tokenizer.is_ordinary(token) && !tokenizer.is_end_of_generation(token)) {
+    } else if (is_text(tokenizer, token)) {
       const std::string_view piece = tokenizer.piece(token);
-      const bool is_text = piece.find(mark_byte) == std::string_view::npos;
-      if (is_text && !piece.empty() && piece.size() <= token_bytes_max) {
+      const bool has_mark = piece.find(mark_byte) != std::string_view::npos;
+      if (!has_mark && piece.size() <= token_bytes_max) {
         pieces_ += piece;
         sorted.push_back(token);
       }

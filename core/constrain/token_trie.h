@@ -1,9 +1,10 @@
 // The tokens of a vocabulary by their bytes, as a tree: tokens that begin alike share the path from
 // the root, so that an automaton reads their common bytes once.
 //
-// Only ordinary tokens are in it (see Tokenizer::is_ordinary): control tokens are no text. Besides
-// them there are marks: control tokens that a grammar names. Their bytes begin with one that no
-// UTF-8 has, so no other grammar ever allows them, and no other token stands for a part of them.
+// Only ordinary tokens are in it (see Tokenizer::is_ordinary), and white space of any kind of
+// token: control tokens are no text. Besides them there are marks: control tokens that a grammar
+// names. Their bytes begin with one that no UTF-8 has, so no other grammar ever allows them, and no
+// other token stands for a part of them.
 //
 // Threads: immutable after construction; any number of threads may use one.
 #pragma once
