@@ -413,4 +413,46 @@ TEST_CASE("frames that are compared are counted") {
   CHECK(deep > shallow + 150);
 }
 
+TEST_CASE("frames are limited, and those that are not needed are dropped") {
+  // Each "<" puts a frame on every stack, and no two of them ever become the same.
+  const auto gbnf = [](int ways) {
+    std::string text = "root ::= x0", rules;
+    for (int i = 0; i < ways; ++i) {
+      const std::string x = "x" + std::to_string(i);
+      if (i != 0) text += " | " + x;
+      rules += "\n" + x + " ::= \"<\" " + x + " \")\" | \"@\"";
+    }
+    return text + rules;
+  };
+  const ListTokenizer vocabulary({"<", ")", "@"});
+  const auto trie = std::make_shared<const TokenTrie>(vocabulary);
+  const auto deepest = [&](int ways) {
+    Matcher matcher(std::make_shared<const Constraint>(compile({Kind::gbnf, gbnf(ways)}), trie),
+                    ends_of(vocabulary));
+    int depth = 0;
+    try {
+      for (; depth < 1000; ++depth) {
+        const std::span<const std::uint64_t> mask = matcher.allowed();
+        CHECK(test::has_bit(mask, 0));
+        CHECK_FALSE(test::has_bit(mask, 1));
+        const bool is_taken = matcher.accept(0);
+        REQUIRE(is_taken);
+      }
+    } catch (const GrammarError& error) {
+      CHECK(std::string(error.what()).find("too ambiguous") != std::string::npos);
+      return depth;
+    }
+    // What was dropped is not missed: each way closes as deep as it opened.
+    REQUIRE(matcher.accept(2));
+    for (int i = 0; i < depth; ++i) REQUIRE(matcher.accept(1));
+    CHECK(matcher.is_complete());
+    return depth;
+  };
+  CHECK(deepest(1) == 1000);
+  CHECK(deepest(6) == 1000);
+  const int many = deepest(100);
+  CHECK(many > 30);
+  CHECK(many <= static_cast<int>(Machine::frames_max) / 100);
+}
+
 }  // namespace sluice::constrain

@@ -223,7 +223,6 @@ bool Matcher::is_complete() const {
 
 bool Matcher::accept_text(std::string_view text) {
   if (text.empty()) return false;
-  constexpr std::size_t spare_frames = 256;
   const std::size_t frames = machine_.frames();
   ReadingSet now = readings_, next;
   for (const char byte : text) {
@@ -237,7 +236,7 @@ bool Matcher::accept_text(std::string_view text) {
   if (!ahead_) budget_.next_token();
   readings_ = std::move(now);
   has_mask_ = false;
-  if (machine_.frames() > spare_frames) machine_.keep_only(readings_);
+  machine_.keep_only(readings_);
   return true;
 }
 

@@ -67,10 +67,11 @@ class Guide {
   // GrammarError for a token that is not allowed.
   void take(tokenizer::Token token, std::string_view text);
 
-  // About the most bytes that a guide holds, without its constraint.
+  // About the most bytes that a guide holds, without its constraint: masks, and the machines of the
+  // text and of one who looks ahead.
   static std::size_t bytes_max(const Constraint& constraint) {
     constexpr std::size_t readings_bytes = std::size_t{64} << 10;
-    return 3 * constraint.trie().vocabulary_size() / 8 + readings_bytes;
+    return 3 * constraint.trie().vocabulary_size() / 8 + readings_bytes + 2 * Machine::bytes_max();
   }
 
   // Whether the text is at its end: nothing more can come.

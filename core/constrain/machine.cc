@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <unordered_map>
 #include <utility>
 
 #include "core/constrain/grammar_error.h"
@@ -132,30 +131,37 @@ void Machine::push_call(const Grammar::Call& call, const Reading& reading) {
     const std::uint32_t depth = frames_[stack].depth + 1;
     deepest_ = std::max(deepest_, depth);
     if (depth > depth_max) return;
+    if (frames_.size() == frames_max) {
+      throw GrammarError(fmt::format(
+          "the grammar is too ambiguous: the ways to read a text need more than {} frames",
+          frames_max));
+    }
     frames_.push_back({call.target, reading.rounds, stack, depth});
     stack = static_cast<std::uint32_t>(frames_.size() - 1);
   }
   open_.push_back({call.start, 0, stack});
 }
 
+// A frame stands behind the one below it, so one pass moves them all.
 void Machine::keep_only(ReadingSet& set) {
-  std::vector<Frame> kept(1);
-  std::unordered_map<std::uint32_t, std::uint32_t> moved = {{0, 0}};
-  std::vector<std::uint32_t> path;
-  for (Reading& reading : set.readings) {
-    path.clear();
-    for (std::uint32_t at = reading.stack; !moved.contains(at); at = frames_[at].below) {
-      path.push_back(at);
+  constexpr std::size_t few = 256;
+  if (frames_.size() <= few) return;
+  std::vector<std::uint32_t> moved(frames_.size());  // 0: not needed
+  for (const Reading& reading : set.readings) {
+    for (std::uint32_t at = reading.stack; at != 0 && moved[at] == 0; at = frames_[at].below) {
+      moved[at] = 1;
     }
-    for (; !path.empty(); path.pop_back()) {
-      Frame frame = frames_[path.back()];
-      frame.below = moved.at(frame.below);
-      moved.emplace(path.back(), static_cast<std::uint32_t>(kept.size()));
-      kept.push_back(frame);
-    }
-    reading.stack = moved.at(reading.stack);
   }
-  frames_ = std::move(kept);
+  std::uint32_t kept = 1;
+  for (std::size_t at = 1; at < frames_.size(); ++at) {
+    if (moved[at] == 0) continue;
+    moved[at] = kept;
+    frames_[kept] = frames_[at];
+    frames_[kept].below = moved[frames_[at].below];
+    ++kept;
+  }
+  frames_.resize(kept);
+  for (Reading& reading : set.readings) reading.stack = moved[reading.stack];
 }
 
 namespace {
@@ -169,6 +175,7 @@ bool read_text(const Grammar& grammar, std::string_view text, ReadingSet& set) {
     budget = TokenBudget();
     if (!machine.step(set, static_cast<std::uint8_t>(byte), next, budget)) return false;
     std::swap(set, next);
+    machine.keep_only(set);
   }
   return true;
 }

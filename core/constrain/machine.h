@@ -7,8 +7,8 @@
 //
 // Limits keep a hostile grammar from growing without bound: a reading that would need more than
 // `depth_max` frames is given up (so no text is accepted that nests deeper), more than
-// `readings_max` at a time are an error, and each reading that is followed and each frame that is
-// compared is counted in the budget of the text.
+// `readings_max` at a time or `frames_max` in all are an error, and each reading that is followed
+// and each frame that is compared is counted in the budget of the text.
 //
 // Threads: used by one thread; the grammar is only read.
 #pragma once
@@ -38,6 +38,7 @@ class Machine {
  public:
   static constexpr std::uint32_t depth_max = 1024;
   static constexpr std::size_t readings_max = 256;
+  static constexpr std::size_t frames_max = std::size_t{1} << 14;
 
   // `grammar` must outlive the machine.
   explicit Machine(const Grammar& grammar) : grammar_(&grammar), frames_(1) {}
@@ -60,8 +61,12 @@ class Machine {
   // The frames that exist now, and back to fewer of them.
   std::size_t frames() const { return frames_.size(); }
   void truncate(std::size_t frames) { frames_.resize(frames); }
-  // Drops all frames that `set` does not need.
+  // Drops all frames that `set` does not need, if there are more than a few.
   void keep_only(ReadingSet& set);
+
+  // The most bytes that the frames of a machine take, with those of half the size from which they
+  // are moved.
+  static constexpr std::size_t bytes_max();
 
  private:
   struct Frame {
@@ -83,6 +88,10 @@ class Machine {
   std::vector<Reading> open_;
   std::uint32_t deepest_ = 0;
 };
+
+constexpr std::size_t Machine::bytes_max() {
+  return (frames_max + frames_max / 2) * sizeof(Frame);
+}
 
 // Whether a whole text matches; and whether it is the beginning of one that does.
 bool matches(const Grammar& grammar, std::string_view text);
