@@ -1235,7 +1235,9 @@ TEST_CASE("WordPiece folds capitals and accents as the file says") {
   CHECK(ids("re\u0301sume\u0301") == Tokens{4});  // accents as characters of their own
   CHECK(ids("\u4e2d\u6587") == Tokens{7, 8});
   CHECK(ids("\u0418\u041c\u042f\u00ad \u200b") == Tokens{9});  // what is not seen is dropped
-  CHECK(ids("resume\u2026") == Tokens{4, 1});                  // punctuation is a word
+  CHECK(ids("re\x1Csu\x1Fme") == Tokens{4});
+  CHECK(ids("resume\u2026") == Tokens{4, 1});  // punctuation is a word
+  CHECK(ids("resume\vresume\u0085resume") == Tokens{4, 4, 4});
   vocabulary.strips_accents = false;
   CHECK(ids("R\u00c9SUM\u00c9") == Tokens{5});
   vocabulary.makes_lowercase = false;

@@ -71,8 +71,7 @@ CharacterKind kind_of(std::string_view character, Pattern::Scratch& scratch) {
 
 CharacterKind kind_of(char32_t c, Pattern::Scratch& scratch) {
   if (c < 0x80) {
-    const bool is_space = c == ' ' || (c >= '\t' && c <= '\r') || (c >= 0x1C && c <= 0x1F);
-    if (is_space) return CharacterKind::space;
+    if (c == ' ' || (c >= '\t' && c <= '\r')) return CharacterKind::space;
     if (c < ' ' || c == 0x7F) return CharacterKind::dropped;
     const bool is_word = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
     return is_word ? CharacterKind::letter : CharacterKind::alone;
