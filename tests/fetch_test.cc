@@ -244,6 +244,19 @@ TEST_CASE("a token goes to the hub and to no other host") {
   ::unsetenv("HF_TOKEN");
 }
 
+TEST_CASE("without a home no file of the working folder is taken for the token") {
+  SmallHub hub;
+  const Caches caches(hub);
+  hub.put("m.gguf", "GGUF text");
+  write(caches.folder.file("token"), "secret");
+  const Result pulled = shell("cd " + caches.folder.path().string() +
+                              "; unset HOME HF_HOME XDG_CACHE_HOME; export HF_HUB_CACHE=" +
+                              caches.folder.file("hub") + "; sluice pull -q hf:o/r/m.gguf");
+  CHECK(pulled.status == 0);
+  CHECK(hub.requests() > 0);
+  for (const HubRequest& request : hub.log()) CHECK(request.headers.count("authorization") == 0);
+}
+
 TEST_CASE("a redirect leads to https and to http alone, and to this machine from here alone") {
   SmallHub hub;
   const Caches caches(hub);
@@ -671,6 +684,16 @@ TEST_CASE("a server without ranges that gives another size than it states is tol
                Contains(fmt::format("states {} bytes, and gives 13", stated)));
     CHECK(paths_below(caches.folder.path(), ".incomplete").empty());
   }
+}
+
+TEST_CASE("a server that does not say which part it gives is told so") {
+  SmallHub hub([](const HubRequest& request) {
+    return request.is_download() ? Fault::no_range : Fault::none;
+  });
+  const Caches caches(hub);
+  hub.put("m.gguf", "GGUF and more");
+  CHECK_THAT(failure("hf:o/r/m.gguf"),
+             Contains("asked for bytes from 0 on, the server answers with none"));
 }
 
 TEST_CASE("a link that has expired is asked for again, while an answer still comes by it") {

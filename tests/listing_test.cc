@@ -203,6 +203,39 @@ TEST_CASE("a split model of which shards are missing is listed as incomplete, an
   }
 }
 
+TEST_CASE("shards that another program brought stay when the model is removed") {
+  SmallHub hub;
+  const Caches caches(hub);
+  hub.put("m-00001-of-00002.gguf", "GGUF 1");
+  hub.put("m-00002-of-00002.gguf", "GGUF 2");
+  REQUIRE(shell("sluice pull -q hf:o/r/m-00001-of-00002.gguf").status == 0);
+  // As the hub's own library leaves it: without the mark of this program.
+  const fs::path second = caches.blob("GGUF 2");
+  std::size_t marks = 0;
+  for (const auto& found : fs::recursive_directory_iterator(caches.folder.path() / "cache")) {
+    if (found.path().filename() == second.filename()) marks += fs::remove(found.path()) ? 1 : 0;
+  }
+  REQUIRE(marks == 1);
+  CHECK(shell("sluice rm hf:o/r/m-00001-of-00002.gguf").status == 0);
+  CHECK(fs::exists(second));
+  CHECK_FALSE(fs::exists(caches.blob("GGUF 1")));
+}
+
+TEST_CASE("what a URL led to is listed, and removed, whatever it is called") {
+  SmallHub hub;
+  const Caches caches(hub);
+  const Folder folder;
+  hub.put("download", content(make_model(folder)));
+  const std::string path = shell("sluice pull -q '" + hub.url() + "/cdn/download?id=1'").output;
+  REQUIRE(entry("download").is_object());
+  CHECK(entry("download").at("complete").get<bool>());
+  CHECK(text_of(entry("download"), "path") + "\n" == path);
+  CHECK(shell("sluice inspect download").status == 0);
+  CHECK(shell("sluice rm download").status == 0);
+  CHECK(entry("download").is_null());
+  CHECK_FALSE(fs::exists(path.substr(0, path.size() - 1)));
+}
+
 TEST_CASE("a model of another registry is listed by a name that leads to it") {
   SmallHub hub;
   const Caches caches(hub);
@@ -441,4 +474,40 @@ TEST_CASE("all models of a repository are planned by their headers, and one is c
   CHECK(none.errors.find("none of the files fits") != std::string::npos);
   check_fails("sluice plan hf:o/other", 5, "o/other");
   CHECK(files_in(caches.folder.path() / "cache/sluice/headers") == 0);
+}
+
+TEST_CASE(
+    "a file of a repository that comes as a whole only is refused, and the others are planned") {
+  SmallHub hub([](const HubRequest& request) {
+    return request.path == "/cdn/small-Q8_0.gguf" ? Fault::whole : Fault::none;
+  });
+  const Caches caches(hub);
+  const Folder folder;
+  const std::string model = folder.file("small.gguf");
+  REQUIRE(shell("sluice synth small " + model).status == 0);
+  for (const char* name : {"a-Q4_K_M.gguf", "small-Q8_0.gguf", "z-Q4_K_M.gguf"}) {
+    hub.put(name, content(model));
+  }
+  const Result result = shell("sluice plan hf:o/r --json --ctx 64");
+  INFO(result.errors);
+  REQUIRE(result.status == 0);
+  const nlohmann::json json = nlohmann::json::parse(result.output);
+  CHECK(json.at("files").size() == 2);
+  REQUIRE(json.at("refused").size() == 1);
+  CHECK(text_of(json.at("refused").at(0), "reason").find("gives no parts of files") !=
+        std::string::npos);
+}
+
+TEST_CASE("what a server does is not told where that is not wanted") {
+  std::atomic<int> failures = 0;
+  SmallHub hub([&](const HubRequest& request) {
+    return request.is_download() && failures++ < 1 ? Fault::error_500 : Fault::none;
+  });
+  const Caches caches(hub);
+  const Folder folder;
+  hub.put("m.gguf", content(make_model(folder)));
+  CHECK(shell("sluice plan -q hf:o/r/m.gguf --ctx 64").errors.empty());
+  CHECK(failures > 1);
+  failures = 0;
+  CHECK(shell("sluice plan hf:o/r/m.gguf --ctx 64").errors.find("again") != std::string::npos);
 }

@@ -35,6 +35,7 @@ enum class Fault {
   cut,
   slow,
   wrong_range,
+  no_range,  // part of the file, and no word which
   overlong,
   error_500,
   error_429,
@@ -301,9 +302,12 @@ class SmallHub {
     if (fault == Fault::wrong_range && first == 0) ++first;
     std::string body = content.substr(first, last - first + 1);
     const std::string head =
-        "HTTP/1.1 206 Part\r\n" + etag + "Content-Range: bytes " + std::to_string(first) + "-" +
-        std::to_string(last) + "/" + std::to_string(content.size()) +
-        "\r\nContent-Length: " + std::to_string(body.size() + (fault == Fault::overlong ? 3 : 0)) +
+        "HTTP/1.1 206 Part\r\n" + etag +
+        (fault == Fault::no_range
+             ? ""
+             : "Content-Range: bytes " + std::to_string(first) + "-" + std::to_string(last) + "/" +
+                   std::to_string(content.size()) + "\r\n") +
+        "Content-Length: " + std::to_string(body.size() + (fault == Fault::overlong ? 3 : 0)) +
         "\r\n\r\n";
     if (fault == Fault::overlong) body += "...";
     if (fault == Fault::cut) body.resize(body.size() / 2);

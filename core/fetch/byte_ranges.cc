@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <optional>
 
-#include "core/error.h"
 #include "core/fetch/reference.h"
 #include "core/text/quoted.h"
 
@@ -81,7 +80,8 @@ void RangeRead::advance() {
     return;
   }
   const Answer& answer = transfer_->answer();
-  if (answer.status == 206 && problem_.empty() && !answer.header("content-range").empty()) {
+  const bool has_range = transfer_->is_done() || !answer.header("content-range").empty();
+  if (answer.status == 206 && problem_.empty() && has_range) {
     problem_ = source_.problem_of(answer, asked_);
   }
   if (answer.status == 200 && !source_.has_ranges_) {
@@ -120,17 +120,19 @@ void RangeRead::advance() {
                 source_.web().pause_before(failures_, failed, source_.name());
 }
 
+Error no_ranges(const RangeSource& source) {
+  return {ExitCode::io,
+          fmt::format("{}: its server gives no parts of files, so it has to be pulled "
+                      "before it can be looked at",
+                      source.name())};
+}
+
 std::vector<std::byte> read_range(RangeSource& source, const ByteRange& range) {
   RangeRead read(source, range);
   while (!read.is_done()) {
     source.web().poll();
     read.advance();
-    if (source.refuses_ranges()) {
-      throw Error(ExitCode::io,
-                  fmt::format("{}: its server gives no parts of files, so it has to be pulled "
-                              "before it can be looked at",
-                              source.name()));
-    }
+    if (source.refuses_ranges()) throw no_ranges(source);
   }
   return {read.bytes().begin(), read.bytes().end()};
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "core/fetch/remote_file.h"
 #include "core/fetch/web.h"
 
@@ -71,6 +72,9 @@ class RangeRead {
   std::size_t bytes_before_ = 0;
   std::chrono::steady_clock::time_point not_before_{};
 };
+
+// What to say where a source refuses ranges.
+Error no_ranges(const RangeSource& source);
 
 // Reads a range, and waits for it.
 std::vector<std::byte> read_range(RangeSource& source, const ByteRange& range);

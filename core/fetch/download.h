@@ -2,8 +2,9 @@
 //
 // What has come so far is in a partial file, always from its beginning on: pieces are asked for
 // several at a time, and appended in order. So whatever ends the program, even kill -9 or a power
-// loss, the next one goes on behind the bytes that are there; the sum over all of them decides in
-// the end. A sum that is wrong after an earlier program's bytes makes it begin anew, once. Where
+// loss, the next one goes on behind the bytes that are there, if it names the same partial file (a
+// URL's has another name after a restart of the system); the sum over all of them decides in the
+// end. A sum that is wrong after an earlier program's bytes makes it begin anew, once. Where
 // the server says neither a sum nor a version, nobody knows what such bytes are of: it begins anew.
 #pragma once
 

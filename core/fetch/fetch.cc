@@ -187,10 +187,6 @@ std::string boot_id() {
   return id;
 }
 
-fs::path tag_file_of(const fs::path& target) {
-  return target.string() + ".etag";
-}
-
 std::optional<fs::path> find_url_here(const Reference& reference) {
   if (own_cache().empty()) return std::nullopt;
   const std::vector<std::string> urls = shard_urls(reference.url);

@@ -67,17 +67,20 @@ class Listing {
     models_.push_back(std::move(model));
   }
 
-  // Files that lie in a folder without any order.
+  // Files that lie in a folder without any order. What a URL led to may have any name: a pull that
+  // has ended has left the file with its version beside it.
   void add_folder(const fs::path& folder, bool is_removable) {
     std::error_code absent;
+    const auto has_version = [&](const fs::path& file) {
+      return fs::exists(tag_file_of(file), absent);
+    };
     for (const auto& entry : files_below(folder)) {
-      if (entry.path().extension() != ".gguf" || !entry.is_regular_file(absent)) continue;
-      // A pull that ends between shards leaves some without the file that says their version.
+      const bool is_model =
+          entry.path().extension() == ".gguf" || (is_removable && has_version(entry.path()));
+      if (!is_model || !entry.is_regular_file(absent)) continue;
+      // A pull that ends between shards leaves some without it.
       const bool is_complete =
-          !is_removable ||
-          std::ranges::all_of(shard_paths(entry.path()), [&](const fs::path& shard) {
-            return fs::exists(shard.string() + ".etag", absent);
-          });
+          !is_removable || std::ranges::all_of(shard_paths(entry.path()), has_version);
       add(entry.path().stem().string(), entry.path(), is_removable, is_complete);
     }
   }
@@ -233,11 +236,11 @@ void remove_model(const ListedModel& model) {
   }
   for (const fs::path& shard : shards) {
     if (fs::is_symlink(shard)) {
-      remove_pulled(shard);
+      if (was_pulled(shard)) remove_pulled(shard);
       continue;
     }
     files::remove_file(shard);
-    files::remove_file(shard.string() + ".etag");
+    files::remove_file(tag_file_of(shard));
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(shard.parent_path(), ignored)) {
       const std::string name = entry.path().filename().string();

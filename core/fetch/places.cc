@@ -73,8 +73,9 @@ std::string hub_token() {
 }
 
 fs::path hub_token_file() {
-  const std::string path = variable("HF_TOKEN_PATH");
-  return path.empty() ? hub_home() / "token" : fs::path(path);
+  if (const std::string path = variable("HF_TOKEN_PATH"); !path.empty()) return path;
+  const fs::path home = hub_home();
+  return home.empty() ? home : home / "token";
 }
 
 fs::path hub_cache() {
@@ -86,6 +87,10 @@ fs::path hub_cache() {
 fs::path own_cache() {
   const fs::path cache = user_cache();
   return cache.empty() ? cache : cache / "sluice";
+}
+
+fs::path tag_file_of(const fs::path& target) {
+  return target.string() + ".etag";
 }
 
 std::vector<fs::path> llama_cpp_caches() {

@@ -24,6 +24,8 @@ std::filesystem::path hub_token_file();
 std::filesystem::path hub_cache();
 // $XDG_CACHE_HOME/sluice, or ~/.cache/sluice: for what is not from the hub.
 std::filesystem::path own_cache();
+// What a URL led to has a file beside it that says its version.
+std::filesystem::path tag_file_of(const std::filesystem::path& target);
 // Of other programs, read and never changed. Those that are not there are left out.
 std::vector<std::filesystem::path> llama_cpp_caches();
 std::vector<std::filesystem::path> ollama_caches();

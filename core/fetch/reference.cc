@@ -168,9 +168,9 @@ Reference parse_reference(std::string_view text) {
 
 bool is_safe_path(std::string_view path) {
   constexpr std::size_t length_max = 1024, part_length_max = 240;
-  const bool has_controls = std::ranges::any_of(
-      path, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7F' || c == '\\'; });
-  if (path.empty() || path.size() > length_max || has_controls) return false;
+  if (path.empty() || path.size() > length_max) return false;
+  const bool is_printable = text::printable(path, length_max) == path;
+  if (!is_printable || path.find('\\') != path.npos) return false;
   return std::ranges::none_of(parts_of(path, '/'), [](const std::string& part) {
     return part.empty() || part == "." || part == ".." || part.size() > part_length_max;
   });

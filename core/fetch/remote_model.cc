@@ -101,11 +101,16 @@ class HeadersReader {
       web_.poll();
       for (auto at = active.begin(); at != active.end();) {
         at->second.advance();
-        if (!at->second.is_done()) {
+        const bool is_refused = at->first->source.refuses_ranges();
+        if (!is_refused && !at->second.is_done()) {
           ++at;
           continue;
         }
-        parse(*at->first, at->second.bytes());
+        if (is_refused) {
+          at->first->model->problem = no_ranges(at->first->source).what();
+        } else {
+          parse(*at->first, at->second.bytes());
+        }
         at = active.erase(at);
       }
     }
