@@ -559,6 +559,20 @@ TEST_CASE("merge replaces an output only when told to") {
   CHECK(job.output("merged") == "mine");
 }
 
+TEST_CASE("a message of an earlier result is shown in one line, with escapes") {
+  const Job job("{\"prompt\": 7}\n");
+  REQUIRE(shell(job.command("", "out")).status == 0);
+  std::string result = job.output("out");
+  const std::size_t begin = result.find("\"message\":\"");
+  REQUIRE(begin != std::string::npos);
+  result.insert(begin + 11, "one\\u001b[31m\\ntwo");
+  write(job.folder.file("out"), result);
+  const Result merged =
+      shell("sluice merge " + job.folder.file("out") + " -o " + job.folder.file("merged"));
+  INFO(merged.errors);
+  CHECK(merged.errors.find("one\\x1b[31m\\ntwo") != std::string::npos);
+}
+
 TEST_CASE("a file that no batch has written is never touched, under whatever name") {
   const Job job(rows(6));
   REQUIRE(shell(job.command("", "done")).status == 0);
@@ -874,6 +888,28 @@ TEST_CASE("the first signal ends a job that is still waiting for its input") {
     ::close(writer);
   }
   CHECK_FALSE(fs::exists(job.folder.file("out")));
+}
+
+TEST_CASE("a signal ends embed before its first row with the status that says to go on") {
+  const Folder folder;
+  const std::string model = folder.file("m.gguf");
+  REQUIRE(shell("sluice synth tiny-bert " + model).status == 0);
+  for (const bool has_file : {true, false}) {
+    std::array<int, 2> ends{};
+    REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
+    REQUIRE(::write(ends[1], "a", 1) == 1);
+    std::vector<std::string> command = {"embed", model, "-f", "-", "-q"};
+    if (has_file) command.insert(command.end(), {"-o", folder.file("out.jsonl")});
+    RunningProgram embed(command, RLIM_INFINITY, ends[0]);
+    REQUIRE(embed.waits_for([&] {
+      int unread = 1;
+      return ::ioctl(ends[0], FIONREAD, &unread) == 0 && unread == 0;
+    }));
+    embed.kill(SIGTERM);
+    CHECK(embed.status() == (has_file ? 75 : 128 + SIGTERM));
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
 }
 
 TEST_CASE("a pipe is an input like any other, and can be gone on with") {

@@ -275,6 +275,20 @@ TEST_CASE("answers break between words in a terminal, unless that is turned off"
   }
 }
 
+TEST_CASE("a text of a model does not command the terminal") {
+  if (!has_tmux()) SLUICE_SKIP("there is no tmux");
+  for (const char* command : {"run demo --raw -p x -n 40", "run demo -p x -n 40"}) {
+    INFO(command);
+    const Folder folder;
+    write(folder.file("gbnf"), R"(root ::= "a\x1b[2Jb\r\x07\u009bc\td")");
+    const Terminal terminal("'" + program + "' " + command + " -q --grammar " +
+                            folder.file("gbnf"));
+    terminal.wait_for("status 0");
+    INFO(terminal.screen());
+    CHECK(terminal.screen().find("a\\x1b[2Jb\\x0d\\x07\\xc2\\x9bc      d\n") != std::string::npos);
+  }
+}
+
 TEST_CASE("Tab completes commands and names of files") {
   if (!has_tmux()) SLUICE_SKIP("there is no tmux");
   const Folder folder;

@@ -455,6 +455,9 @@ TEST_CASE("a configuration file gives what the command line does not") {
   check_refused("quiet = [true, false]\n", ", line 1: quiet has 2 values: give one");
   check_refused("ctx = 8\nctx = 9\n", ", line 2: ctx has 2 values: give one");
   check_refused("system = Be brief\n", ", line 1: system has 2 values: give one, between quotes");
+  check_refused("temp = 0\nctx = [64\n", ", line 2: the list has no \"]\" at its end");
+  check_refused("ctx = [64  # bytes]\n[run]\nx = 1\n# ]\n", ", line 1: --ctx: ");
+  check_refused("# ctx = [6\nh = true\n", ", line 2: sluice run has no option \"h\"");
   check_refused("temp = 0\n[rnu]\ntemp = 0\n", ", line 2: section [rnu]: there is no such command");
   check_fails(run + "--config " + folder.file("absent.ini"), 5, "absent.ini");
 }
@@ -657,6 +660,7 @@ TEST_CASE("an option that does nothing is not passed over in silence") {
     const Result done = shell("sluice " + std::string(command) + " --draft-max 3 -m " + model);
     CHECK(done.status == 0);
     CHECK(done.errors.find("--draft-max is of no use") != std::string::npos);
+    CHECK(shell("sluice " + std::string(command) + " -q --draft-max 3 -m " + model).errors.empty());
   }
   const std::string run = "sluice run " + model + " -q -p x -n 1 --temp 0 ";
   CHECK(shell(run + "--draft-max 3").status == 0);
@@ -1008,6 +1012,12 @@ TEST_CASE("a table of plans has each file or quantisation, at each budget") {
     CHECK((*found)["bytes"].get<std::uint64_t>() == std::filesystem::file_size(made));
   }
   CHECK(shell("sluice plan --table " + models + " --ctx 64").output.find("other-Q4_0.gguf") !=
+        std::string::npos);
+  // No later shard, whatever its name reminds of.
+  const std::string book = folder.file("book");
+  fs::create_directory(book);
+  fs::copy_file(model, book + "/heart-of-darkness.gguf");
+  CHECK(shell("sluice plan --table " + book + " --ctx 64").output.find("heart-of-darkness") !=
         std::string::npos);
   check_fails("sluice plan " + model + " " + other, 2, "--table");
   check_fails("sluice plan " + model + " --budgets 1GiB", 2, "--table");

@@ -111,13 +111,6 @@ batch::JobState job_state(const BatchOptions& options, const batch::Input& input
   return state;
 }
 
-// No more of a message than tells what is wrong; it is one line.
-std::string shortened(const std::string& message) {
-  constexpr std::size_t bytes_max = 200;
-  if (message.size() <= bytes_max) return message;
-  return message.substr(0, utf8::character_start(message, bytes_max)) + "...";
-}
-
 }  // namespace
 
 OpenedOutput open_output(const BatchOptions& options, const batch::Input& input,
@@ -160,7 +153,8 @@ void tell_outcomes(const batch::DoneRows& done) {
     if (count == 0) continue;
     const batch::ErrorExample& example = done.examples()[code];
     remark(fmt::format("{} {} {}, such as row {}, {}", count, count == 1 ? "error" : "errors",
-                       batch::error_codes[code], example.row, shortened(example.message)));
+                       batch::error_codes[code], example.row,
+                       text::printable(example.message, 200)));
   }
   if (done.cut() == 0) return;
   remark(fmt::format("{} of the rows {} an answer that max_tokens (or -n) cut off", done.cut(),

@@ -99,12 +99,14 @@ void AnswerOutput::thought(std::string_view text) {
   if (options_.hides_thoughts || text.empty()) return;
   if (!is_in_thought_ && is_dim_) tell("\x1b[2m");
   is_in_thought_ = true;
-  tell(thoughts_.feed(text, options_.wraps ? window_size(STDERR_FILENO).columns : 0));
+  tell(thoughts_.feed(for_terminal(STDERR_FILENO, text),
+                      options_.wraps ? window_size(STDERR_FILENO).columns : 0));
 }
 
 bool AnswerOutput::text(std::string_view text) {
   if (!text.empty()) end_thought();
-  return write_output(answer_.feed(text, options_.wraps ? window_size(STDOUT_FILENO).columns : 0));
+  return write_output(answer_.feed(for_terminal(STDOUT_FILENO, text),
+                                   options_.wraps ? window_size(STDOUT_FILENO).columns : 0));
 }
 
 void AnswerOutput::end_thought() {

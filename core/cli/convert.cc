@@ -79,7 +79,7 @@ CLI::App* add_quantize(CLI::App& program, QuantizeOptions& options) {
       "  sluice quantize model-f16.gguf model-iq4.gguf --quant IQ4_XS --imatrix imatrix.gguf\n"
       "  sluice quantize model-f16.gguf model-4g.gguf --target-size 4GiB --imatrix imatrix.gguf");
   command->add_option("IN.gguf", options.input, "The model to convert, best in F32, F16 or BF16")
-      ->transform(named_model())
+      ->transform(named_model(*command))
       ->required();
   command->add_option("OUT.gguf", options.output, "The file to write")->required();
   command

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/number.h"
+#include "base/trim.h"
 #include "core/cli/command_line.h"
 #include "core/cli/files.h"
 #include "core/cli/help.h"
@@ -43,6 +44,9 @@ struct ConfigFile {
   // "FILE, line 3": where an item stands, the last time if it does so several times, or where its
   // section begins. The file alone where it is written in a way that is not found.
   std::string place_of(const CLI::ConfigItem& item) const;
+
+  // CLI11 takes all lines up to the end of a list, and the last character of one that has none.
+  void refuse_open_lists() const;
 };
 
 // "run", "a.b", or "" before the first section.
@@ -72,6 +76,27 @@ std::string ConfigFile::place_of(const CLI::ConfigItem& item) const {
   return found == 0 ? name : fmt::format("{}, line {}", name, found);
 }
 
+void ConfigFile::refuse_open_lists() const {
+  std::istringstream lines(text);
+  std::size_t number = 0;
+  const auto next = [&](std::string& line) {
+    ++number;
+    return static_cast<bool>(std::getline(lines, line));
+  };
+  for (std::string line; next(line);) {
+    const std::string_view trimmed = base::trimmed(line);
+    const std::size_t equals = trimmed.find('=');
+    if (trimmed.starts_with('#') || trimmed.starts_with(';') || equals == trimmed.npos) continue;
+    const std::string_view value = trimmed.substr(equals + 1);
+    std::string list(base::trimmed(value.substr(0, value.find('#'))));
+    if (list.size() < 2 || !list.starts_with('[')) continue;
+    const std::size_t begin = number;
+    while (!list.ends_with(']') && next(line)) list += base::trimmed(line);
+    if (list.ends_with(']')) continue;
+    throw UsageError(fmt::format("{}, line {}: the list has no \"]\" at its end", name, begin));
+  }
+}
+
 void set_option(CLI::App& command, CLI::Option& option, const CLI::ConfigItem& item) {
   const bool is_flag = option.get_expected_min() == 0;
   if (is_flag) {
@@ -87,7 +112,8 @@ void set_option(CLI::App& command, CLI::Option& option, const CLI::ConfigItem& i
 void apply(CLI::App& command, const CLI::ConfigItem& item, const ConfigFile& file) {
   CLI::Option* option = command.get_option_no_throw("--" + item.name);
   if (option == nullptr) option = command.get_option_no_throw("-" + item.name);
-  if (option == nullptr || item.name == "config" || item.name == "help") {
+  const bool is_command = item.name == "config" || option == command.get_help_ptr();
+  if (option == nullptr || is_command) {
     throw UsageError(fmt::format("{}: sluice {} has no option \"{}\"", file.place_of(item),
                                  command.get_name(), text::escaped(item.name, 100)));
   }
@@ -121,6 +147,7 @@ bool has_command(const CLI::App& program, const std::string& name) {
 // knows only the main program's file.)
 void apply_config(CLI::App& command, const std::string& name) {
   const ConfigFile file{name, std::string(text::without_byte_order_mark(read_text(name)))};
+  file.refuse_open_lists();
   std::istringstream lines(file.text);
   const std::vector<CLI::ConfigItem> items = command.get_config_formatter()->from_config(lines);
   for (const CLI::ConfigItem& item : items) {
@@ -187,17 +214,33 @@ std::filesystem::path installed_models() {
   return (program.parent_path() / SLUICE_MODEL_FOLDER).lexically_normal();
 }
 
+namespace {
+
+// As far as they stand on the command line: what a model's name means is found before other options
+// get their values.
+FetchOptions fetch_options(const CLI::App& command) {
+  FetchOptions options;
+  const CLI::Option* quiet = command.get_option_no_throw("--quiet");
+  const CLI::Option* sandbox = command.get_option_no_throw("--sandbox");
+  options.quiet = quiet != nullptr && quiet->count() > 0;
+  if (sandbox != nullptr && sandbox->count() > 0) options.sandbox = sandbox->results().back();
+  return options;
+}
+
+}  // namespace
+
 // A file that is here comes first, and an installed model before the others.
-CLI::Validator named_model(ModelPart part) {
-  return {[part](std::string& text) -> std::string {
+CLI::Validator named_model(const CLI::App& command, ModelPart part) {
+  return {[&command, part](std::string& text) -> std::string {
             namespace fs = std::filesystem;
             std::error_code ignored;
             if (text.empty()) return "the name is empty: name a file or a model";
             if (fs::exists(text, ignored)) return "";
             if (fetch::is_reference(text)) {
-              text = (part == ModelPart::whole     ? find_or_pull(text)
-                      : part == ModelPart::headers ? find_or_read_headers(text)
-                                                   : find_or_read_header(text))
+              const FetchOptions options = fetch_options(command);
+              text = (part == ModelPart::whole     ? find_or_pull(text, options)
+                      : part == ModelPart::headers ? find_or_read_headers(text, options)
+                                                   : find_or_read_header(text, options))
                          .string();
               return "";
             }
@@ -335,7 +378,7 @@ CLI::Option* add_model_argument(CLI::App& command, std::filesystem::path& model,
       .add_option("-m,--model,MODEL", model,
                   "A GGUF file (of a split one, the first shard), the name of a model that `sluice "
                   "list` shows, such as demo, or a reference for `sluice pull`")
-      ->transform(named_model(part))
+      ->transform(named_model(command, part))
       ->type_name("")
       ->required();
 }
@@ -554,7 +597,7 @@ engine::EngineOptions engine_options(const CommonOptions& options, std::uint32_t
   result.sinks = settled_sinks(options);
   result.kv = kvcache::parse_element_type(options.kv).value_or(kvcache::ElementType::int8);
   result.predicts = options.speculate.mode == "mtp";
-  plan_draft_model(options.speculate, rows, result);
+  plan_draft_model(options, rows, result);
   return result;
 }
 

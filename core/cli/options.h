@@ -88,8 +88,8 @@ enum class ModelPart { whole, header, headers };
 
 // Replaces the name of a model that `sluice list` shows by its path, and a reference (docs/pull.md)
 // by that of the file it names, which is downloaded if it is not here, or read as far as its header
-// goes; for Option::transform.
-CLI::Validator named_model(ModelPart part = ModelPart::whole);
+// goes; for Option::transform of an option of `command`, whose --quiet and --sandbox hold for it.
+CLI::Validator named_model(const CLI::App& command, ModelPart part = ModelPart::whole);
 
 // A model that is not there, or is a folder.
 struct MissingModel {

@@ -12,6 +12,7 @@
 #include "core/cli/terminal.h"
 #include "core/cli/wrap.h"
 #include "core/error.h"
+#include "core/text/quoted.h"
 
 namespace sluice::cli {
 
@@ -21,6 +22,14 @@ bool write_output(std::string_view text) {
   const bool has_hung_up = errno == EIO && interrupt_signal() == SIGHUP;
   if (errno == EPIPE || has_hung_up) return false;
   throw std::system_error(errno, std::generic_category(), "cannot write to standard output");
+}
+
+bool show_text(std::string_view text) {
+  return write_output(for_terminal(STDOUT_FILENO, text));
+}
+
+std::string for_terminal(int descriptor, std::string_view text) {
+  return ::isatty(descriptor) == 1 ? text::terminal_text(text) : std::string(text);
 }
 
 void throw_no_reader() {
@@ -45,8 +54,8 @@ void warn(std::string_view message) {
 }
 
 void remark(std::string_view message) {
-  const std::string line =
-      fitted(fmt::format("sluice: {}\n", message), window_size(STDERR_FILENO).columns);
+  const std::string line = fitted(fmt::format("sluice: {}\n", text::terminal_text(message)),
+                                  window_size(STDERR_FILENO).columns);
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
@@ -61,7 +70,8 @@ void Progress::show(std::string_view line) {
 void Progress::show_now(std::string_view line) {
   if (!shown_) return;
   const std::size_t columns = window_size(STDERR_FILENO).columns;
-  if (columns > 0) line = front_of(line, columns - 1);
+  const std::string safe = text::terminal_text(line);
+  line = columns > 0 ? front_of(safe, columns - 1) : safe;
   const std::string text = fmt::format("\r{}\x1b[K", line);
   std::fwrite(text.data(), 1, text.size(), stderr);
   dirty_ = true;

@@ -16,6 +16,13 @@ namespace sluice::cli {
 // otherwise.
 bool write_output(std::string_view text);
 
+// The same for a text that a model or a file made: a terminal shows its control characters, but for
+// line feeds and tabs, as escapes, so that they cannot command it.
+bool show_text(std::string_view text);
+
+// Such a text as the terminal of the descriptor should have it; as it is where there is none.
+std::string for_terminal(int descriptor, std::string_view text);
+
 // Ends a job with rows that nobody can have, since write_output() has returned false: throws
 // Interrupted after a signal, otherwise Error.
 [[noreturn]] void throw_no_reader();
@@ -24,8 +31,8 @@ bool write_output(std::string_view text);
 // regular file, which may be standard output itself.
 void report_written(const std::filesystem::path& path, std::string_view text);
 
-// Each writes a line to standard error: "sluice: warning: ...", or the same without "warning". A
-// terminal breaks it between words.
+// Each writes a line to standard error: "sluice: warning: ...", or the same without "warning", with
+// control characters as escapes. A terminal breaks it between words.
 void warn(std::string_view message);
 void remark(std::string_view message);
 

@@ -411,7 +411,7 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
                     "Show several models, those of folders, or if it is one file its standard "
                     "quantisations, side by side: sizes, what is streamed, and speeds");
   command->add_option("MODELS", options.others, "With --table: more models, or folders of models")
-      ->transform(named_model(ModelPart::header))
+      ->transform(named_model(*command, ModelPart::header))
       ->type_name("");
   add_number_list(*command, "--budgets", options.budgets,
                   "With --table: the budgets to plan for (default: --budget, or "

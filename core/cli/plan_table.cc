@@ -21,6 +21,7 @@
 #include "core/cli/sandbox.h"
 #include "core/engine/engine.h"
 #include "core/error.h"
+#include "core/fetch/hub.h"
 #include "core/plan/plan_json.h"
 #include "core/quant/quantise_model.h"
 #include "core/text/lower_case.h"
@@ -57,9 +58,7 @@ std::vector<fs::path> models_in(const fs::path& folder) {
   std::vector<fs::path> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    const std::size_t shard = name.find("-of-");
-    const bool is_later_shard =
-        shard != std::string::npos && shard >= 5 && name.compare(shard - 5, 5, "00001") != 0;
+    const bool is_later_shard = fetch::shards_of(name).front() != name;
     if (entry.path().extension() != ".gguf" || !entry.is_regular_file() || is_later_shard) continue;
     found.push_back(entry.path());
   }

@@ -70,7 +70,7 @@ class DownloadLine {
 };
 
 // How requests of this program wait and speak.
-fetch::WebOptions web_options(const PullOptions& options, DownloadLine& line) {
+fetch::WebOptions web_options(const FetchOptions& options, DownloadLine& line) {
   fetch::WebOptions web;
   web.insecure_http = options.insecure_http;
   web.on_wait = throw_if_interrupted;
@@ -93,12 +93,12 @@ std::vector<fs::path> caches_of(const fetch::Reference& reference) {
 fs::path pull_model(const PullOptions& options) {
   const fetch::Reference reference = fetch::parse_reference(options.reference);
   const InterruptGuard interrupts;
-  DownloadLine line(options.quiet);
-  fetch::Web web(web_options(options, line));
+  DownloadLine line(options.fetch.quiet);
+  fetch::Web web(web_options(options.fetch, line));
   if (reference.kind != fetch::ReferenceKind::file) {
-    enter_download_sandbox(options.sandbox, caches_of(reference));
+    enter_download_sandbox(options.fetch.sandbox, caches_of(reference));
   } else {
-    enter_converting_sandbox(options.sandbox, {.models = {reference.file}});
+    enter_converting_sandbox(options.fetch.sandbox, {.models = {reference.file}});
   }
   return fetch::pull(web, reference, [&](const fetch::DownloadProgress& now) { line.show(now); });
 }
@@ -155,12 +155,12 @@ const fs::path& header_folder() {
 // Calls read(web, folder) in a process that may write nothing but the folder for headers, and
 // returns what it returns.
 template <typename Read>
-std::string read_in_child(const Read& read) {
+std::string read_in_child(const FetchOptions& options, const Read& read) {
   const fs::path& folder = header_folder();
   return in_child([&] {
-    DownloadLine line(false);
-    fetch::Web web(web_options({}, line));
-    enter_download_sandbox("auto", {folder});
+    DownloadLine line(options.quiet);
+    fetch::Web web(web_options(options, line));
+    enter_download_sandbox(options.sandbox, {folder});
     return read(web, folder);
   });
 }
@@ -188,27 +188,25 @@ CLI::App* add_pull(CLI::App& program, PullOptions& options) {
       "  sluice pull hf:Qwen/Qwen3-8B-GGUF:Q4_K_M\n"
       "  sluice chat hf:Qwen/Qwen3-8B-GGUF:Q4_K_M");
   command->add_option("REF", options.reference, "What to download")->type_name("")->required();
-  command->add_flag("--insecure-http", options.insecure_http,
+  command->add_flag("--insecure-http", options.fetch.insecure_http,
                     "Download over plain HTTP from other machines too");
-  add_sandbox_option(*command, options.sandbox)
+  add_sandbox_option(*command, options.fetch.sandbox)
       ->description(
           "Give up the right to write outside of the caches and to start programs, before a "
           "server is asked; auto as far as this kernel can, on or not at all");
-  command->add_flag("-q,--quiet", options.quiet, "Show no progress and no warnings");
+  command->add_flag("-q,--quiet", options.fetch.quiet, "Show no progress and no warnings");
   return command;
 }
 
-fs::path find_or_pull(const std::string& reference) {
+fs::path find_or_pull(const std::string& reference, const FetchOptions& options) {
   if (const auto here = fetch::find_here(fetch::parse_reference(reference))) return *here;
-  PullOptions options;
-  options.reference = reference;
-  return in_child([&] { return pull_model(options).string(); });
+  return in_child([&] { return pull_model({reference, options}).string(); });
 }
 
-fs::path find_or_read_header(const std::string& text) {
+fs::path find_or_read_header(const std::string& text, const FetchOptions& options) {
   const fetch::Reference reference = fetch::parse_reference(text);
   if (const auto here = fetch::find_here(reference)) return *here;
-  const std::string said = read_in_child([&](fetch::Web& web, const fs::path& folder) {
+  const std::string said = read_in_child(options, [&](fetch::Web& web, const fs::path& folder) {
     const auto header = fetch::read_remote_header(web, reference, folder);
     return fmt::format("{} {}", header.bytes_read, header.path.string());
   });
@@ -217,9 +215,10 @@ fs::path find_or_read_header(const std::string& text) {
   return said.substr(space + 1);
 }
 
-fs::path find_or_read_headers(const std::string& text) {
+fs::path find_or_read_headers(const std::string& text, const FetchOptions& options) {
   const fetch::Reference reference = fetch::parse_reference(text);
-  if (reference.kind != fetch::ReferenceKind::hub_repository) return find_or_read_header(text);
+  if (reference.kind != fetch::ReferenceKind::hub_repository)
+    return find_or_read_header(text, options);
   const auto read = [&](fetch::Web& web, const fs::path& folder) {
     const auto headers = fetch::read_repository_headers(web, reference, folder);
     nlohmann::ordered_json models = nlohmann::ordered_json::array();
@@ -228,7 +227,7 @@ fs::path find_or_read_headers(const std::string& text) {
     }
     return json_text({{"models", std::move(models)}, {"bytes_read", headers.bytes_read}});
   };
-  const auto said = nlohmann::json::parse(read_in_child(read));
+  const auto said = nlohmann::json::parse(read_in_child(options, read));
   header_bytes += said.at("bytes_read").get<std::uint64_t>();
   for (const auto& model : said.at("models")) {
     repository_models.push_back({model.at(0).get<std::string>(), model.at(1).get<std::uint64_t>(),

@@ -11,11 +11,16 @@
 
 namespace sluice::cli {
 
-struct PullOptions {
-  std::string reference;
+// How a server is asked.
+struct FetchOptions {
   bool insecure_http = false;
   bool quiet = false;
   std::string sandbox = "auto";
+};
+
+struct PullOptions {
+  std::string reference;
+  FetchOptions fetch;
 };
 
 CLI::App* add_pull(CLI::App& program, PullOptions& options);
@@ -25,14 +30,16 @@ int run_pull(const PullOptions& options);
 
 // The path of the model that a reference names; it is downloaded if it is not here. Throws
 // UsageError and Error.
-std::filesystem::path find_or_pull(const std::string& reference);
+std::filesystem::path find_or_pull(const std::string& reference, const FetchOptions& options);
 
 // The same, but of a model that is not here the header alone is read. Its file lasts as long as the
 // program.
-std::filesystem::path find_or_read_header(const std::string& reference);
+std::filesystem::path find_or_read_header(const std::string& reference,
+                                          const FetchOptions& options);
 // The same, but of a repository the headers of all its models are read, into the folder that is
 // returned.
-std::filesystem::path find_or_read_headers(const std::string& reference);
+std::filesystem::path find_or_read_headers(const std::string& reference,
+                                           const FetchOptions& options);
 // The models whose headers are in that folder; empty for any other path.
 const std::vector<fetch::RepositoryModel>& models_of_repository(const std::filesystem::path& path);
 // The folder of which this program removes something when it ends; empty: it has read no header.

@@ -248,7 +248,7 @@ Written write_text(const RunOptions& options, const std::optional<chat::ChatSour
     rows::Task task =
         make_task(options, std::move(prompt), engine, sampling, constraint, writer.positions_max());
     end = writer.write(std::move(task), options.tokens_max,
-                       [](const rows::TokenEvent& event) { return write_output(event.text); });
+                       [](const rows::TokenEvent& event) { return show_text(event.text); });
   }
   // What follows on the standard error begins a line of its own.
   const bool is_joined = !options.common.quiet && is_same_file(STDOUT_FILENO, STDERR_FILENO);

@@ -45,7 +45,7 @@ void add_speculate_options(CLI::App& command, CommonOptions& options,
           },
           "A small model with the same vocabulary, whose guesses are checked. It stays in memory "
           "as a whole, within --budget")
-      ->transform(named_model())
+      ->transform(named_model(command))
       ->type_name("MODEL")
       ->group("Speculation");
   command
@@ -72,9 +72,10 @@ void check_speculation(const SpeculateOptions& speculate) {
   }
 }
 
-void plan_draft_model(const SpeculateOptions& speculate, std::uint32_t rows,
+void plan_draft_model(const CommonOptions& common, std::uint32_t rows,
                       engine::EngineOptions& options) {
-  if (speculate.is_off() && speculate.has_draft_max) {
+  const SpeculateOptions& speculate = common.speculate;
+  if (speculate.is_off() && speculate.has_draft_max && !common.quiet) {
     warn("--draft-max is of no use with --speculate off: give auto, or leave it out");
   }
   if (speculate.draft_model) speculate.draft_model->plan_for(options, rows);

@@ -25,7 +25,7 @@ void check_speculation(const SpeculateOptions& speculate);
 
 // Adds the lines of the model of --draft to the options of the model that it helps. At most `rows`
 // texts have its drafts at a time.
-void plan_draft_model(const SpeculateOptions& speculate, std::uint32_t rows,
+void plan_draft_model(const CommonOptions& common, std::uint32_t rows,
                       engine::EngineOptions& options);
 
 // Before the model is opened: refuses a draft model with another vocabulary; and with --speculate

@@ -86,7 +86,7 @@ CLI::App* add_template(CLI::App& program, TemplateOptions& options) {
       ->add_option("MODEL", options.model,
                    "A GGUF file (of a split one, the first shard), or a name or reference of one; "
                    "may be left out when --template is given")
-      ->transform(named_model(ModelPart::header))
+      ->transform(named_model(*command, ModelPart::header))
       ->type_name("")
       ->required();
   command->add_option("BODIES.jsonl", options.bodies, "The conversations; - is standard input")
@@ -125,7 +125,7 @@ int run_template(const TemplateOptions& options) {
       warn(fmt::format("{}, line {}: {}", input_name(bodies_file), number, *rendering.error));
       status = 1;
     } else {
-      write_output(rendering.text);
+      show_text(rendering.text);
     }
   }
   return status;

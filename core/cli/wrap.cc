@@ -129,7 +129,7 @@ void WordWrap::add_character(std::string_view character, std::size_t cells, std:
   const bool is_space = character == " " || character == "\t";
   if (character == "\t") cells = tab - column_ % tab;
   const bool is_full = column_ + cells > columns;
-  if (is_space || character == "\n" || character == "\r") {
+  if (is_space || character == "\n") {
     begin_word();
     // A space that has no room stands for the end of the line.
     out_ += is_space && is_full ? "\n" : character;

@@ -194,7 +194,9 @@ std::string json_problem(std::string_view text, std::size_t byte,
   // The parser may stop at any byte of a character.
   const std::size_t begin = utf8::character_start(text, byte - 1);
   const std::string_view rest = text.substr(begin);
-  return place + fmt::format("'{}' cannot stand here", rest.substr(0, utf8::character_bytes(rest)));
+  const std::string_view character = rest.substr(0, utf8::character_bytes(rest));
+  return place +
+         fmt::format("'{}' cannot stand here", text::printable(character, character.size()));
 }
 
 std::uint64_t json_bytes(const Json& value) {

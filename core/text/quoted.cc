@@ -16,16 +16,17 @@ bool is_control(std::string_view character) {
   return c < 0x20 || (c >= 0x7F && c < 0xA0);
 }
 
-std::string escape(std::string_view text, std::size_t length_max, std::string_view quotes) {
-  const bool cut = text.size() > length_max;
-  if (cut) text = text.substr(0, utf8::character_start(text, length_max));
+// `kept` stand as they are, and `quotes` get a backslash.
+std::string escape(std::string_view text, std::string_view kept, std::string_view quotes) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
     const std::size_t valid = utf8::character_bytes(text);
     const std::string_view part = text.substr(0, std::max<std::size_t>(valid, 1));
     text.remove_prefix(part.size());
-    if (part == "\n") {
+    if (kept.find(part) != kept.npos) {
+      out += part;
+    } else if (part == "\n") {
       out += "\\n";
     } else if (part == "\t") {
       out += "\\t";
@@ -37,18 +38,26 @@ std::string escape(std::string_view text, std::size_t length_max, std::string_vi
       out += part;
     }
   }
-  if (cut) out += "...";
   return out;
+}
+
+std::string escape_front(std::string_view text, std::size_t length_max, std::string_view quotes) {
+  if (text.size() <= length_max) return escape(text, "", quotes);
+  return escape(text.substr(0, utf8::character_start(text, length_max)), "", quotes) + "...";
 }
 
 }  // namespace
 
 std::string escaped(std::string_view text, std::size_t length_max) {
-  return escape(text, length_max, "'\\");
+  return escape_front(text, length_max, "'\\");
 }
 
 std::string printable(std::string_view text, std::size_t length_max) {
-  return escape(text, length_max, "");
+  return escape_front(text, length_max, "");
+}
+
+std::string terminal_text(std::string_view text) {
+  return escape(text, "\n\t", "");
 }
 
 std::string quoted(std::string_view text) {

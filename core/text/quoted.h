@@ -16,6 +16,9 @@ std::string escaped(std::string_view text, std::size_t length_max);
 // The same for a text that stands between no quotes: these are kept, as in "Couldn't connect".
 std::string printable(std::string_view text, std::size_t length_max);
 
+// A text of any length for a terminal: what escaped() escapes, but for line feeds, tabs and quotes.
+std::string terminal_text(std::string_view text);
+
 // The first between single quotes: 'blk.0.attn_q.weight'.
 std::string quoted(std::string_view text);
 
