@@ -627,6 +627,9 @@ TEST_CASE("a wrong file is refused as the program refuses it") {
     std::ofstream(cut, std::ios::binary | std::ios::trunc).write(whole.data(), bytes);
     check_status(sluice_model_open(cut.c_str(), nullptr, &model), SLUICE_MODEL, "");
   }
+  const std::string encoder = folder.file("bert.gguf");
+  REQUIRE(shell("sluice synth tiny-bert " + encoder).status == 0);
+  check_status(sluice_model_open(encoder.c_str(), nullptr, &model), SLUICE_USAGE, "writes no text");
   CHECK(model == nullptr);
 }
 

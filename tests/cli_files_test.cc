@@ -141,6 +141,23 @@ TEST_CASE("a file that is written to a pipe has no report behind it") {
   }
 }
 
+TEST_CASE("a file whose reader goes away is an error, standard output without one is none") {
+  const Folder folder;
+  const std::string model = make_model(folder), fifo = folder.file("fifo");
+  REQUIRE(shell("mkfifo " + fifo).status == 0);
+  std::string tokens = "1";
+  for (int i = 0; i < 400; ++i) tokens += ",1";
+  const std::string logits = "sluice logits " + model + " -q --tokens " + tokens + " -o ";
+  const Result lost =
+      shell("head -c 10 " + fifo + " >" + folder.file("front") + " & " + logits + fifo);
+  CHECK(lost.status == 5);
+  CHECK(lost.errors.find(fifo) != std::string::npos);
+  write(folder.file("text"), std::string(1'000'000, '7'));
+  const Result read = shell("{ sluice tokenize " + model + " -f " + folder.file("text") +
+                            "; echo $? >&2; } | head -c 1");
+  CHECK(read.errors == "0\n");
+}
+
 TEST_CASE("measurements never go over what a command reads or writes") {
   const Folder folder;
   const std::string model = make_model(folder);

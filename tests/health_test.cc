@@ -145,6 +145,7 @@ TEST_CASE("a state folder is made, and one that cannot be is broken") {
   const TemporaryFolder folder;
   expect(check_state_folder(folder.path() / "a/b"), Health::good);
   CHECK(fs::is_directory(folder.path() / "a/b"));
+  CHECK(fs::status(folder.path() / "a/b").permissions() == fs::perms::owner_all);
   write(folder.path() / "file", "");
   expect(check_state_folder(folder.path() / "file/b"), Health::broken);
   expect(check_state_folder({}), Health::broken);

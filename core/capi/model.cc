@@ -239,6 +239,7 @@ ordered_json plan_json(const std::filesystem::path& path, const sluice_model_opt
 
 Model::Model(const std::filesystem::path& path, const sluice_model_options& options) {
   Preparation prepared = prepare(path, options, {});
+  engine::require_text(prepared.planner.header());
   rows::TaskOptions& tasks = prepared.tasks;
   const auto source = chat::ChatSource::find(
       prepared.chat_format, prepared.planner.header().metadata(), tasks.no_dialogue);

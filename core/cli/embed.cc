@@ -129,7 +129,7 @@ std::string text_of_line(const batch::Input& input, std::uint64_t row) {
 }
 
 bool is_json(const std::filesystem::path& file) {
-  return file.extension() == ".jsonl" || file.extension() == ".json";
+  return file.extension() == ".jsonl";
 }
 
 // Throws BadRow.
@@ -141,7 +141,8 @@ TextRow read_row(const std::filesystem::path& file, const batch::Input& input, s
 // "2 have an error in place of a vector, such as line 3: ..."
 std::string errors_text(const RowErrors& errors, std::string_view place_of) {
   return fmt::format("{} {} an error in place of a {}, such as {}", errors.count,
-                     errors.count == 1 ? "has" : "have", place_of, errors.first);
+                     errors.count == 1 ? "has" : "have", place_of,
+                     text::printable(errors.first, 200));
 }
 
 // The end of the block that begins with row `first`. `more_bytes`: of each row, besides its line.
@@ -397,7 +398,10 @@ CLI::App* add_embed(CLI::App& program, EmbedOptions& options) {
   return command;
 }
 
-int run_embed(const EmbedOptions& options) {
+namespace {
+
+// Throws Interrupted where nothing has been computed yet, and where there is no file.
+int embed_rows(const EmbedOptions& options) {
   refuse_unnamed(options.output);
   const bool has_file = options.output != "-";
   if (options.restart && !has_file) {
@@ -415,7 +419,6 @@ int run_embed(const EmbedOptions& options) {
     }
   }
   const RunWatch watch;
-  const InterruptGuard guard;
   const batch::Input input(options.file, check_interrupt);
   require_rows(input, options.file);
   std::unique_ptr<engine::Engine> engine =
@@ -467,6 +470,18 @@ int run_embed(const EmbedOptions& options) {
       options.common, record,
       {.prefill_tokens_per_s = rate(run.tokens(), seconds), .decode_tokens_per_s = std::nullopt});
   return done == input.rows() ? 0 : exit_status_resume;
+}
+
+}  // namespace
+
+int run_embed(const EmbedOptions& options) {
+  const InterruptGuard guard;
+  try {
+    return embed_rows(options);
+  } catch (const Interrupted&) {
+    if (options.output == "-") throw;  // the same command would begin anew
+    return exit_status_resume;
+  }
 }
 
 CLI::App* add_rerank(CLI::App& program, RerankOptions& options) {

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/cli/output.h"
+#include "core/files/durable_file.h"
 #include "topology/file_root.h"
 
 namespace sluice::cli {
@@ -171,9 +172,15 @@ HealthCheck check_state_folder(const std::filesystem::path& folder) {
     check.found = "there is no home folder: conversations and measurements are not kept";
     return check;
   }
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error || ::access(folder.c_str(), W_OK | X_OK) != 0) {
+  const auto is_usable = [&] {
+    try {
+      files::make_private_folder(folder);
+      return ::access(folder.c_str(), W_OK | X_OK) == 0;
+    } catch (const std::system_error&) {
+      return false;
+    }
+  };
+  if (!is_usable()) {
     check.found = fmt::format(
         "nothing can be written to {}: conversations and measurements are "
         "not kept",

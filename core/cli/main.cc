@@ -212,11 +212,8 @@ int report_error(ExitCode code, std::string message) {
   return static_cast<int>(code);
 }
 
-// When the reader closes the pipe that is no error: it has what it wanted.
 int report_failure(const std::exception& error) {
   const auto* system = dynamic_cast<const std::system_error*>(&error);
-  const bool is_gone = system != nullptr && system->code() == std::errc::broken_pipe;
-  if (is_gone) return 0;
   return report_error(exit_code_of(error),
                       error.what() + (system == nullptr ? "" : sandbox_hint(system->code())));
 }

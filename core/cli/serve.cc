@@ -225,7 +225,7 @@ void add_network_options(CLI::App& command, ServeOptions& options) {
       ->type_name("ORIGIN")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);
-  add("--rate", options.rate, "Most requests that a key may make in a minute; 0: any number")
+  add("--rate", options.rate, "Most POST requests that a key may make in a minute; 0: any number")
       ->type_name("N")
       ->check(number_between(0, std::numeric_limits<double>::max(), "of 0 or more"))
       ->capture_default_str();

@@ -58,20 +58,21 @@ std::string quote(std::string_view piece) {
   return result + '"';
 }
 
-void write_ids(const std::vector<tokenizer::Token>& tokens, std::ostream& out) {
-  std::string_view separator;
-  for (const tokenizer::Token token : tokens) {
-    out << separator << token;
-    separator = " ";
+// Writes as long as somebody reads.
+void write_tokens(const tokenizer::Tokenizer& tokenizer,
+                  const std::vector<tokenizer::Token>& tokens, bool ids_only) {
+  constexpr std::size_t block_bytes = std::size_t{64} << 10;
+  std::string block;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    block += ids_only
+                 ? fmt::format("{}{}", i == 0 ? "" : " ", tokens[i])
+                 : fmt::format("{:>7} {}\n", tokens[i], quote(tokenizer.piece(tokens[i], true)));
+    if (block.size() < block_bytes) continue;
+    if (!write_output(block)) return;
+    block.clear();
   }
-  out << '\n';
-}
-
-void write_pieces(const tokenizer::Tokenizer& tokenizer,
-                  const std::vector<tokenizer::Token>& tokens, std::ostream& out) {
-  for (const tokenizer::Token token : tokens) {
-    out << fmt::format("{:>7} {}\n", token, quote(tokenizer.piece(token, true)));
-  }
+  if (ids_only) block += '\n';
+  write_output(block);
 }
 
 }  // namespace
@@ -100,20 +101,14 @@ CLI::App* add_tokenize(CLI::App& program, TokenizeOptions& options) {
   return command;
 }
 
-int run_tokenize(const TokenizeOptions& options, std::ostream& out) {
+int run_tokenize(const TokenizeOptions& options) {
   enter_reading_sandbox({options.model, options.file});
   const gguf::Model model = gguf::Model::open(options.model, {.header_only = true});
   const auto tokenizer = tokenizer::Tokenizer::from_metadata(model.metadata());
   for (const std::string& warning : tokenizer->warnings()) warn(warning);
   const std::vector<tokenizer::Token> tokens = tokenizer->encode(
       read_input(options), {.add_bos = !options.no_bos, .parse_special = options.parse_special});
-  if (options.ids_only) {
-    write_ids(tokens, out);
-  } else {
-    write_pieces(*tokenizer, tokens, out);
-  }
-  out.flush();
-  if (!out) throw std::system_error(errno, std::generic_category(), "cannot write the tokens");
+  write_tokens(*tokenizer, tokens, options.ids_only);
   return 0;
 }
 

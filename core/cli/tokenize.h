@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
-#include <iostream>
 #include <optional>
 #include <string>
 
@@ -21,6 +20,6 @@ struct TokenizeOptions {
 CLI::App* add_tokenize(CLI::App& program, TokenizeOptions& options);
 
 // Returns the exit status. Throws ModelError, UsageError and std::system_error.
-int run_tokenize(const TokenizeOptions& options, std::ostream& out = std::cout);
+int run_tokenize(const TokenizeOptions& options);
 
 }  // namespace sluice::cli
