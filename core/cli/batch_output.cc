@@ -19,7 +19,7 @@
 #include "core/cli/row_setup.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
-#include "core/text/utf8.h"
+#include "core/text/quoted.h"
 
 namespace sluice::cli {
 namespace {

@@ -25,6 +25,7 @@
 #include "core/rows/task_maker.h"
 #include "core/serve/scheduler.h"
 #include "core/text/byte_order_mark.h"
+#include "core/text/quoted.h"
 
 namespace sluice::cli {
 namespace {
