@@ -330,6 +330,11 @@ TEST_CASE("log probabilities are those of the softmax, the best first") {
   REQUIRE(found.size() == 4);
   CHECK(found[0].logprob == std::numeric_limits<float>::lowest());
   CHECK((found[3].token == 1 && found[3].logprob == 0));
+  for (const std::uint32_t top : {0U, 3U}) {
+    CHECK_THROWS_AS(append_logprobs(std::vector<float>{nan_logit, -infinite}, 0, top, found),
+                    ModelError);
+  }
+  CHECK(found.size() == 4);
 }
 
 TEST_CASE("one seed gives one sequence, another seed another") {

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <limits>
+
+#include "core/error.h"
 
 namespace sluice::sampling {
 namespace {
@@ -18,11 +21,19 @@ float to_logprob(double logit, double log_total) {
 
 }  // namespace
 
+void throw_no_numbers(std::size_t logits) {
+  throw ModelError(fmt::format(
+      "none of the {} logits that may be chosen is a number above -infinity: the weights in the "
+      "model file are damaged, or the architecture computes something that they were not made for",
+      logits));
+}
+
 void append_logprobs(std::span<const float> logits, Token token, std::uint32_t top,
                      std::vector<TokenLogprob>& logprobs) {
   constexpr float never = -std::numeric_limits<float>::infinity();
   float best = never;
   for (const float logit : logits) best = logit > best ? logit : best;
+  if (!(best > never)) throw_no_numbers(logits.size());
   double total = 0;
   for (const float logit : logits) {
     if (logit > never) total += std::exp(static_cast<double>(logit) - static_cast<double>(best));
@@ -43,7 +54,7 @@ void append_logprobs(std::span<const float> logits, Token token, std::uint32_t t
     kept.insert(place, static_cast<Token>(id));
     if (kept.size() > top) kept.pop_back();
   }
-  for (std::uint32_t i = 0; i < top && !kept.empty(); ++i) {
+  for (std::uint32_t i = 0; i < top; ++i) {
     logprobs.push_back(logprob(kept[std::min<std::size_t>(i, kept.size() - 1)]));
   }
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/sampling/logprobs.h"
 
 namespace sluice::sampling {
 namespace {
@@ -47,10 +48,7 @@ Token greatest(std::span<const float> logits) {
         "none of the tokens that may come next can be chosen: a form of the text, the least number "
         "of tokens and the tokens that are ruled out leave none");
   }
-  throw ModelError(fmt::format(
-      "none of the {} logits that may be chosen is a number above -infinity: the weights in the "
-      "model file are damaged, or the architecture computes something that they were not made for",
-      logits.size()));
+  throw_no_numbers(logits.size());
 }
 
 // Options are named as members of a request, in quotation marks: an error tells its member.
