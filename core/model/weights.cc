@@ -71,6 +71,16 @@ ModelError WeightLayout::error(const std::string& name, const std::string& what)
   return ModelError(fmt::format("{} {}", place(model_, name), what));
 }
 
+void WeightLayout::leave_aside(const std::string& name) {
+  constexpr std::string_view suffix = ".weight";
+  declared_.insert(name);
+  if (!name.ends_with(suffix)) return;
+  const std::string stem = name.substr(0, name.size() - suffix.size());
+  for (const char* beside : {".scale", ".input_scale"}) {
+    if (has(stem + beside)) declared_.insert(stem + beside);
+  }
+}
+
 bool WeightLayout::has(const std::string& name) const {
   return model_.find_tensor(name) != nullptr;
 }
@@ -112,8 +122,9 @@ Matrix WeightLayout::part_of_matrix(const std::string& name,
 }
 
 // A file may keep a scale of a whole matrix in a tensor beside it, which NVFP4 needs: a number for
-// each matrix of the stack, or for all. What a block has declared itself, it applies itself
-// (Router). Scales of inputs are for hardware that quantises activations by them.
+// each matrix of the stack, or for all. (Gemma 4 has one for each expert, in any format.) What a
+// block has declared itself, it applies itself. Scales of inputs are for hardware that quantises
+// activations by them.
 Vector WeightLayout::scale_beside(const std::string& weight, std::size_t place,
                                   std::size_t places) {
   constexpr std::string_view suffix = ".weight", table = "token_embd.weight";

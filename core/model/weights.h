@@ -104,7 +104,7 @@ class WeightLayout {
                                            std::size_t used);
 
   // Declares that a step does not need the tensor of this name, if there is one.
-  void leave_aside(const std::string& name) { declared_.insert(name); }
+  void leave_aside(const std::string& name);
 
   bool has(const std::string& name) const;
   // The number of rows of a matrix; 0 when there is no such tensor.

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <fmt/format.h>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -29,10 +30,12 @@ std::vector<Matrix> stacked_heads(const LayerTensors& tensors, const char* name,
 }  // namespace
 
 LatentAttentionSpec read_latent_attention(const Keys& keys, const HyperParameters& hp,
-                                          bool has_query_latents) {
+                                          std::uint64_t query_latents) {
   LatentAttentionSpec spec{.embedding = hp.embedding, .norm_epsilon = hp.norm_epsilon};
   spec.heads = keys.count("attention.head_count");
-  spec.query_rank = has_query_latents ? keys.count("attention.q_lora_rank") : 0;
+  constexpr std::uint64_t most = std::numeric_limits<std::uint32_t>::max();
+  const auto rank = static_cast<std::uint32_t>(std::min(query_latents, most));
+  if (rank != 0) spec.query_rank = keys.find_count("attention.q_lora_rank").value_or(rank);
   spec.latent = keys.count("attention.kv_lora_rank");
   if (spec.latent % kvcache::latent_unit != 0) {
     throw keys.error("attention.kv_lora_rank", fmt::format("is {}, expected a multiple of {}",
@@ -97,6 +100,8 @@ void LatentAttention::declare_heads(const LayerTensors& tensors) {
   }
   for (std::size_t h = 0; h < spec_.heads; ++h) {
     values_.push_back(tensors.part_of_matrix("attn_kv_b.weight", {r, rows}, h * (n + v) + n, v));
+    // Keys are multiplied the other way round: the columns of the matrix have these inputs alone.
+    values_.back().is_first_part = true;
   }
 }
 

@@ -42,9 +42,10 @@ struct LatentAttentionSpec {
 };
 
 // Reads "attention.*" and "rope.dimension_count"; the rotation, the scale and the gate are for the
-// page. Throws ModelError.
+// page. `query_latents`: the rows of attn_q_a, whose number not all files say; 0 where there is
+// none. Throws ModelError.
 LatentAttentionSpec read_latent_attention(const Keys& keys, const HyperParameters& hp,
-                                          bool has_query_latents);
+                                          std::uint64_t query_latents);
 
 class LatentAttention final : public Block {
  public:

@@ -123,8 +123,7 @@ Router::Router(const LayerTensors& tensors, const RouterSpec& spec)
     : spec_(spec),
       weights_(tensors.matrix("ffn_gate_inp.weight", spec.embedding, spec.experts)),
       bias_(tensors.optional_vector("ffn_gate_inp.bias", {spec.experts})),
-      choice_bias_(tensors.optional_vector("exp_probs_b.bias", {spec.experts})),
-      factors_(tensors.optional_vector("ffn_down_exps.scale", {spec.experts})) {}
+      choice_bias_(tensors.optional_vector("exp_probs_b.bias", {spec.experts})) {}
 
 Router::Buffers Router::place(Arena& arena, const BufferShape& shape) const {
   Buffers out;
@@ -141,12 +140,9 @@ void Router::run(Pass& pass, const float* in) {
                    std::array{Product{&weights_, buffers_.logits, spec_.experts, bias_}});
   compute.for_each(columns, [&](std::size_t member, std::size_t begin, std::size_t end) {
     for (std::size_t c = begin; c < end; ++c) {
-      Choice* const choices = buffers_.choices + c * spec_.used;
       choose_experts(compute.ops(), spec_, buffers_.logits + c * spec_.experts,
                      choice_bias_.empty() ? nullptr : choice_bias_.data(),
-                     buffers_.scratch + member * spec_.experts, choices);
-      if (factors_.empty()) continue;
-      for (std::size_t i = 0; i < spec_.used; ++i) choices[i].weight *= factors_[choices[i].expert];
+                     buffers_.scratch + member * spec_.experts, buffers_.choices + c * spec_.used);
     }
   });
   if (compute.expert_chooser()) replace_choices(compute.expert_chooser(), columns);

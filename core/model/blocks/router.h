@@ -53,8 +53,8 @@ void choose_experts(const kernels::VectorOps& ops, const RouterSpec& spec, float
 
 class Router {
  public:
-  // Declares ffn_gate_inp and, where the file has them, its bias, exp_probs_b.bias, and
-  // ffn_down_exps.scale, which is a factor for the weights of each expert. Throws ModelError.
+  // Declares ffn_gate_inp and, where the file has them, its bias and exp_probs_b.bias. Throws
+  // ModelError.
   Router(const LayerTensors& tensors, const RouterSpec& spec);
 
   const RouterSpec& spec() const { return spec_; }
@@ -82,9 +82,8 @@ class Router {
 
   RouterSpec spec_;
   Matrix weights_;      // [X][E]
-  Vector bias_;         // [X], or empty, as are the next two
+  Vector bias_;         // [X], or empty, as is the next
   Vector choice_bias_;  // added to the scores for the choice only
-  Vector factors_;      // of the weights of each expert
   Buffers buffers_;
 };
 

@@ -40,7 +40,7 @@ std::unique_ptr<Decoder> make_deepseek2(const Keys& keys, WeightLayout& layout) 
   auto decoder = std::make_unique<Decoder>(hp, layout);
 
   LatentAttentionSpec attention =
-      read_latent_attention(keys, hp, layout.has("blk.0.attn_q_a.weight"));
+      read_latent_attention(keys, hp, layout.rows("blk.0.attn_q_a.weight"));
   const auto query_size = static_cast<std::uint32_t>(attention.plain + attention.rotated);
   RopeParameters rope = read_rope(keys, hp, query_size);
   attention.scale = yarn_scale(rope) / std::sqrt(static_cast<float>(query_size));

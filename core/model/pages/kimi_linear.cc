@@ -19,11 +19,12 @@ namespace sluice::model {
 namespace {
 
 // Some files have latents of queries and do not say it.
-bool has_query_latents(const WeightLayout& layout, const std::vector<std::uint32_t>& kv_heads) {
+std::uint64_t query_latents(const WeightLayout& layout,
+                            const std::vector<std::uint32_t>& kv_heads) {
   for (std::size_t i = 0; i < kv_heads.size(); ++i) {
-    if (kv_heads[i] != 0) return layout.has(fmt::format("blk.{}.attn_q_a.weight", i));
+    if (kv_heads[i] != 0) return layout.rows(fmt::format("blk.{}.attn_q_a.weight", i));
   }
-  return false;
+  return 0;
 }
 
 std::unique_ptr<Decoder> make_layers(const Keys& keys, WeightLayout& layout, bool is_ling) {
@@ -37,7 +38,7 @@ std::unique_ptr<Decoder> make_layers(const Keys& keys, WeightLayout& layout, boo
        .numbers = swiglu_limits(keys, hp.blocks())});
   auto decoder = std::make_unique<Decoder>(hp, layout);
 
-  LatentAttentionSpec latent = read_latent_attention(keys, hp, has_query_latents(layout, kv_heads));
+  LatentAttentionSpec latent = read_latent_attention(keys, hp, query_latents(layout, kv_heads));
   const auto query_size = static_cast<std::uint32_t>(latent.plain + latent.rotated);
   latent.scale = 1 / std::sqrt(static_cast<float>(query_size));
   if (is_ling) {

@@ -23,6 +23,9 @@ std::unique_ptr<Decoder> make_modern_bert(const Keys& keys, WeightLayout& layout
   model.feed_forwards.activation = has_silu ? Activation::swiglu : Activation::geglu;
   model.options.embedding_norm = "token_embd_norm.weight";
   const std::string scoring = keys.text_or("classifier.activation", "gelu");
+  if (scoring != "gelu" && scoring != "tanh" && scoring != "silu") {
+    throw keys.error("classifier.activation", "is unknown; supported are gelu, tanh and silu");
+  }
   using Scoring = TextHeadSpec::Activation;
   model.options.text_head = {.activation = scoring == "tanh"   ? Scoring::tanh
                                            : scoring == "silu" ? Scoring::silu
