@@ -455,6 +455,17 @@ TEST_CASE("a quantised file is the same bytes for any number of threads, and loa
   CHECK_FALSE(fs::exists(folder.path() / "x"));
 }
 
+TEST_CASE("tables have no scale beside them, also those of blocks that predict") {
+  const auto scale_of = [](const std::string& name) {
+    return quant::tensor_scale_of(
+        {name, {64, 256}, kernels::BlockType::f32, kernels::BlockType::nvfp4, {}});
+  };
+  CHECK(scale_of("blk.3.attn_q.weight") == "blk.3.attn_q.scale");
+  CHECK(scale_of("output.weight") == "output.scale");
+  CHECK_FALSE(scale_of("token_embd.weight").has_value());
+  CHECK_FALSE(scale_of("blk.3.nextn.embed_tokens.weight").has_value());
+}
+
 TEST_CASE("NVFP4 has scales of whole matrices beside them, whatever the range of values") {
   const test::TemporaryFolder folder;
   const fs::path input = folder.path() / "in.gguf", output = folder.path() / "out.gguf";

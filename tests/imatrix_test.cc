@@ -203,6 +203,32 @@ TEST_CASE("experts are counted each for itself, by the tokens that they see") {
         static_cast<std::uint32_t>(kernels::BlockType::iq2_s));
 }
 
+TEST_CASE("what no text reaches keeps more bits, and all else has its importance") {
+  const Folder folder;
+  write(folder.file("text"), text);
+  for (const auto& [shape, unreached] : {std::pair("tiny-gemma4", "'blk.5.attn_k.weight' and"),
+                                         std::pair("tiny-deepseek2-lite", "")}) {
+    INFO(shape);
+    const std::string model = folder.file("in.gguf"), matrix = folder.file("imatrix.gguf"),
+                      small = folder.file("small.gguf");
+    REQUIRE(
+        shell("sluice synth " + std::string(shape) + " " + model + " --quant F32 --force").status ==
+        0);
+    REQUIRE(shell("sluice imatrix -q --force " + model + " -f " + folder.file("text") + " -o " +
+                  matrix + " --ctx 8 --chunks 2")
+                .status == 0);
+    const Result result = shell("sluice quantize --force " + model + " " + small +
+                                " --quant IQ1_S --imatrix " + matrix);
+    INFO(result.errors);
+    REQUIRE(result.status == 0);
+    const bool is_replaced = result.errors.find("Q2_K, which needs none") != std::string::npos;
+    CHECK(is_replaced == !std::string(unreached).empty());
+    CHECK(result.errors.find(unreached) != std::string::npos);
+    CHECK(result.errors.find("attn_kv_b") == std::string::npos);
+    CHECK(shell("sluice run -q -n 1 --raw -p x " + small).status == 0);
+  }
+}
+
 TEST_CASE("sums are refused where they are not finite") {
   quant::ImatrixSums sums;
   const std::vector<float> x = {1, INFINITY};

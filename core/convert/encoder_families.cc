@@ -414,6 +414,9 @@ void add_modern_scores(const Config& config, const Sizes& sizes, const std::stri
   }
   writer.add(prefix + ".classifier.pooling_type", std::uint32_t{pooling == "cls" ? 2u : 1u});
   const std::string activation = config.find_text("classifier_activation").value_or("gelu");
+  if (activation != "gelu" && activation != "tanh" && activation != "silu") {
+    throw config.error("classifier_activation", "is not gelu, tanh or silu");
+  }
   writer.add(prefix + ".classifier.activation", std::string_view(activation));
 }
 

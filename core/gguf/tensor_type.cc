@@ -23,7 +23,6 @@ constexpr SizedType sized_only[] = {
     {26, {1, 4}},      // I32
     {27, {1, 8}},      // I64
     {28, {1, 8}},      // F64
-    {40, {64, 36}},    // NVFP4
 };
 
 }  // namespace

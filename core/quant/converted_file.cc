@@ -24,7 +24,8 @@ void check_can_write(const PlannedTensor& tensor) {
   if (needs_importance(tensor.to) && tensor.importance.empty()) {
     throw UsageError(fmt::format(
         "tensor {} would become {}, which needs an importance matrix that has this tensor; make "
-        "one with `sluice imatrix`, and give it to `sluice quantize` with --imatrix",
+        "one with `sluice imatrix`, and give it to `sluice quantize` with --imatrix, or give this "
+        "tensor another format with --tensor-types",
         text::quoted(tensor.name), to.name));
   }
 }
@@ -104,8 +105,9 @@ bool needs_importance(kernels::BlockType type) {
 }
 
 std::optional<std::string> tensor_scale_of(const PlannedTensor& tensor) {
-  constexpr std::string_view suffix = ".weight";
-  const bool is_product = tensor.name.starts_with("blk.") || tensor.name == "output.weight";
+  constexpr std::string_view suffix = ".weight", table = "nextn.embed_tokens.weight";
+  const bool is_product = (tensor.name.starts_with("blk.") && !tensor.name.ends_with(table)) ||
+                          tensor.name == "output.weight";
   if (tensor.to != kernels::BlockType::nvfp4 || tensor.from == tensor.to || !is_product ||
       tensor.dims.size() < 2 || !tensor.name.ends_with(suffix)) {
     return std::nullopt;

@@ -46,9 +46,8 @@ void add_tensors(std::span<const PlannedTensor> tensors, gguf::Writer& writer);
 
 // Adds the tensors to `writer`, which has the metadata already, and writes the file; tensors with a
 // scale of their own (tensor_scale_of) have it in front of them, unless the file has one by that
-// name. Takes some
-// MiB of memory. Throws UsageError where a format cannot be written, or not without importances,
-// and what Writer::write and RowConverter::convert do.
+// name. Takes some MiB of memory. Throws UsageError where a format cannot be written, or not
+// without importances, and what Writer::write and RowConverter::convert do.
 void write_converted(const std::filesystem::path& path, gguf::Writer& writer,
                      std::span<const PlannedTensor> tensors, const ConvertOptions& options);
 

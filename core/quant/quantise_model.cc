@@ -148,26 +148,31 @@ class Quantiser {
     report_.tensors = tensors_.size();
   }
 
-  // Gives each tensor that may become smaller the importance of its columns.
+  // Gives each tensor that may become smaller the importance of its columns. What no text reaches
+  // has none (a block that predicts, keys that other layers' take the place of), and becomes no
+  // format that needs it.
   void add_importance() {
-    std::size_t missing = 0;
-    std::string first;
+    std::vector<std::string> missing, replaced;
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       PlannedTensor& tensor = tensors_[i];
       const bool is_chosen = options_.target_bytes != 0 && std::ranges::binary_search(free_, i);
       if (!is_chosen && (tensor.from == tensor.to || !is_quantised(tensor.to))) continue;
       tensor.importance = imatrix_.importance(tensor.name, tensor.dims);
-      if (tensor.importance.empty() && missing++ == 0) first = tensor.name;
+      if (!tensor.importance.empty()) continue;
+      const bool is_replaced = needs_importance(tensor.to) && std::ranges::binary_search(free_, i);
+      if (is_replaced) tensor.to = BlockType::q2_k;  // of as long blocks
+      (is_replaced ? replaced : missing).push_back(tensor.name);
     }
-    if (missing > 0) {
-      report_.warnings.push_back(
-          missing == 1
-              ? fmt::format("{} is not in the importance matrix: all of its columns count alike",
-                            text::quoted(first))
-              : fmt::format("{} and {} more are not in the importance matrix: all of their columns "
-                            "count alike",
-                            text::quoted(first), missing - 1));
-    }
+    warn_of(missing, "all columns count alike");
+    warn_of(replaced, "Q2_K, which needs none, takes the place of fewer bits");
+  }
+
+  void warn_of(const std::vector<std::string>& names, std::string_view what) {
+    if (names.empty()) return;
+    const std::string more =
+        names.size() == 1 ? " is" : fmt::format(" and {} more are", names.size() - 1);
+    report_.warnings.push_back(fmt::format("{}{} not in the importance matrix: {}",
+                                           text::quoted(names.front()), more, what));
   }
 
   // Gives the matrices that the recipe leaves free the formats with which the file is as exact as

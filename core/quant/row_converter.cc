@@ -111,7 +111,7 @@ std::vector<float> RowConverter::largest_magnitudes(const Conversion& conversion
         });
     for (std::uint64_t i = 0; i < count; ++i) {
       float& largest = of_matrices[conversion.matrix_of(first + i)];
-      if (!(of_rows[i] <= largest)) largest = of_rows[i];  // keeps a NaN
+      if (!(of_rows[i] <= largest) && !std::isnan(largest)) largest = of_rows[i];
     }
   });
   return of_matrices;
