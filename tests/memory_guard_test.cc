@@ -183,6 +183,24 @@ TEST_CASE("a sign counts above its limit, and no sooner") {
   CHECK(policy.limit_bytes() == Machine::pinned - MemoryPolicy::relief_bytes);
 }
 
+TEST_CASE("pressure of the machine counts only while little memory is left") {
+  constexpr std::uint64_t pinned = 400 * MiB;
+  MemoryPolicy policy(0, pinned);
+  MemoryPolicy::Clock::time_point now{seconds(1000)};
+  MemorySigns signs{std::nullopt, 50.0};
+  signs.is_pressure_of_machine = true;
+  policy.look(pinned + MemoryPolicy::ample_bytes + 1, now);
+  for (int i = 0; i < 10; ++i) policy.look(signs, now += seconds(1));
+  CHECK(policy.limit_bytes() == pinned);
+  signs.is_pressure_of_machine = false;
+  policy.look(signs, now += seconds(1));
+  CHECK(policy.limit_bytes() == pinned - MemoryPolicy::relief_bytes);
+  signs.is_pressure_of_machine = true;
+  policy.look(pinned - MemoryPolicy::relief_bytes + MemoryPolicy::ample_bytes, now);
+  policy.look(signs, now += seconds(1));
+  CHECK(policy.limit_bytes() == pinned - 2 * MemoryPolicy::relief_bytes);
+}
+
 TEST_CASE("a change is made from its least size on, at the end of its time") {
   // Looks at most 7 ms apart find no speed.
   MemoryPolicy policy(0, 100 * MiB);

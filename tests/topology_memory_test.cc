@@ -143,6 +143,7 @@ TEST_CASE("hybrid: v1 controllers beside a v2 hierarchy without any") {
 
   const MemoryPressure pressure = pressure_of(tree);
   CHECK(pressure.source == "/sys/fs/cgroup/unified/unit/memory.pressure");
+  CHECK_FALSE(pressure.is_of_machine);
   REQUIRE(pressure.some);
   CHECK(pressure.some->avg10_percent == Approx(1.25));
   CHECK(pressure.some->total_us == 77U);
@@ -295,6 +296,7 @@ TEST_CASE("pressure of the machine where the group has none") {
   tree.write("/proc/pressure/memory", "some avg10=0.00 avg60=0.00 avg300=0.00 total=9\n");
   const MemoryPressure pressure = pressure_of(tree);
   CHECK(pressure.source == "/proc/pressure/memory");
+  CHECK(pressure.is_of_machine);
   CHECK(pressure.some->total_us == 9U);
   CHECK_FALSE(pressure.full);
 }

@@ -130,18 +130,17 @@ std::optional<std::uint64_t> read_recent_refaults(const std::optional<Cgroup>& u
 }
 
 MemoryPressure read_memory_pressure(const std::optional<Cgroup>& unified, const FileRoot& root) {
-  std::vector<std::filesystem::path> sources;
-  if (unified) {
-    sources.push_back(unified->levels.front().folder / "memory.pressure");
-  }
-  sources.emplace_back("/proc/pressure/memory");
-  for (const std::filesystem::path& source : sources) {
+  const auto read = [&](const std::filesystem::path& source, bool is_of_machine) {
     const std::string text = root.text(source).value_or("");
-    const auto some = parse_pressure(text, "some");
-    const auto full = parse_pressure(text, "full");
-    if (some || full) return {source.string(), some, full};
+    return MemoryPressure{source.string(), is_of_machine, parse_pressure(text, "some"),
+                          parse_pressure(text, "full")};
+  };
+  if (unified) {
+    MemoryPressure own = read(unified->levels.front().folder / "memory.pressure", false);
+    if (own.some || own.full) return own;
   }
-  return {};
+  MemoryPressure all = read("/proc/pressure/memory", true);
+  return all.some || all.full ? all : MemoryPressure{};
 }
 
 }  // namespace sluice::topology

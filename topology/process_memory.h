@@ -74,7 +74,8 @@ struct PressureLine {
 };
 
 struct MemoryPressure {
-  std::string source;  // the file that was read; empty if there is none
+  std::string source;          // the file that was read; empty if there is none
+  bool is_of_machine = false;  // some task of any group waited
   std::optional<PressureLine> some;
   std::optional<PressureLine> full;
 };

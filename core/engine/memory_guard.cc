@@ -44,6 +44,7 @@ MemorySigns SystemMemory::signs() {
   signs.recent_refaults = topology::read_recent_refaults(unified_);
   const topology::MemoryPressure pressure = topology::read_memory_pressure(unified_);
   if (pressure.some) signs.pressure_percent = pressure.some->avg10_percent;
+  signs.is_pressure_of_machine = pressure.is_of_machine;
   return signs;
 }
 

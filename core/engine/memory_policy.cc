@@ -50,7 +50,8 @@ void MemoryPolicy::look(std::uint64_t usable_bytes, Clock::time_point now) {
   } else {
     grow(target, now);
   }
-  const double spare_ms = 1e3 * static_cast<double>(less(left, limit_bytes_)) / fastest_bytes_per_s;
+  spare_bytes_ = less(left, limit_bytes_);
+  const double spare_ms = 1e3 * static_cast<double>(spare_bytes_) / fastest_bytes_per_s;
   next_look_ = std::clamp(milliseconds(std::lround(std::min(spare_ms, 1e6))), look_period_min,
                           look_period_max);
 }
@@ -80,7 +81,9 @@ void MemoryPolicy::look(const MemorySigns& signs, Clock::time_point now) {
                          is_many(topology::growth(recent_refaults_, signs.recent_refaults)));
   refaults_ = signs.refaults;
   recent_refaults_ = signs.recent_refaults;
-  const bool is_pressed = signs.pressure_percent && *signs.pressure_percent > pressure_percent_max;
+  const bool is_of_others = signs.is_pressure_of_machine && spare_bytes_ > ample_bytes;
+  const bool is_pressed =
+      signs.pressure_percent && *signs.pressure_percent > pressure_percent_max && !is_of_others;
   if (thrashes || is_pressed) shrink(less(limit_bytes_, relief_bytes), now);
 }
 

@@ -23,6 +23,9 @@ struct MemorySigns {
   // Those of pages that had been evicted a short time before, a running total. The others say
   // nothing of the present.
   std::optional<std::uint64_t> recent_refaults = std::nullopt;
+  // The pressure is that of all groups of the machine. One of them that is at its own limit makes
+  // some, so it counts only while little memory is left.
+  bool is_pressure_of_machine = false;
 };
 
 class MemoryPolicy {
@@ -49,6 +52,8 @@ class MemoryPolicy {
   static constexpr std::chrono::seconds calm_min{5}, calm_max{160};
 
   static constexpr double pressure_percent_max = 10;
+  // With more memory than this left, the pressure of the machine is that of others.
+  static constexpr std::uint64_t ample_bytes = 512 * MiB;
   // From one look() at the signs to the next, of both counters.
   static constexpr std::uint64_t refaults_max = 4096;
 
@@ -83,6 +88,7 @@ class MemoryPolicy {
   std::uint64_t rest_bytes_;
   std::uint64_t pinned_bytes_;
   std::uint64_t limit_bytes_;
+  std::uint64_t spare_bytes_ = 0;             // left at the last look
   std::chrono::milliseconds next_look_{100};  // before the first look
   std::deque<Sample> samples_;                // of the last moments, oldest first
   double taken_bytes_per_s_ = 0;              // by other processes; decays slowly
