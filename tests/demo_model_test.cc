@@ -214,6 +214,19 @@ TEST_CASE("a grown model computes what the small one computes, bit for bit") {
   CHECK(drafted.output == shell(run + "off").output);
 }
 
+TEST_CASE("a draft model guesses behind a prompt that is longer than the window") {
+  const Folder folder;
+  const std::string report = folder.file("report.json"), text = folder.file("text");
+  std::string words;
+  for (int i = 0; i < 15; ++i) words += "Once there was a fox. ";
+  write(text, words);
+  const Result result = shell("sluice run " + demo + " --raw -q -n 40 --temp 0 --window 64 -f " +
+                              text + " --speculate draft --draft " + demo + " --report " + report);
+  INFO(result.errors);
+  REQUIRE(result.status == 0);
+  CHECK(json::parse(content(report)).at("drafted_tokens").get<std::uint64_t>() > 0);
+}
+
 TEST_CASE(
     "guesses change no text of a trained model, and are often right where it repeats itself") {
   const Folder folder;

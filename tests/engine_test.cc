@@ -284,6 +284,29 @@ TEST_CASE("what cannot be evaluated is refused and changes nothing") {
   CHECK_THROWS_AS(engine->session().evaluate(some_tokens(1)), sluice::UsageError);
 }
 
+TEST_CASE("a plan gives up drafts only where a chunk of half the size leaves no room for them") {
+  constexpr std::uint64_t KiB = std::uint64_t{1} << 10;
+  EngineOptions options = options_for(2048);
+  options.drafts = 16;
+  const auto plan_of = [&](std::uint32_t chunk, std::uint64_t budget) {
+    options.chunk = chunk;
+    options.budget_bytes = budget;
+    return sluice::engine::plan_run(model_file(), options).plan;
+  };
+  const std::uint64_t least = plan_of(512, 1024 * KiB * KiB).least_budget_bytes;
+  bool has_drafts = false, has_none = false;
+  for (std::uint64_t more = 0; more < 8192 * KiB; more += 128 * KiB) {
+    const auto plan = plan_of(512, least + more);
+    if (!plan.fits() || plan.chunk == 512) continue;
+    INFO(plan.budget.bytes << " bytes, chunks of " << plan.chunk);
+    (plan.logits_columns > 1 ? has_drafts : has_none) = true;
+    if (plan.logits_columns > 1 || plan.chunk == 16) continue;
+    const auto other = plan_of(plan.chunk / 2, least + more);
+    CHECK((other.logits_columns == 1 || other.chunk < plan.chunk / 2));
+  }
+  CHECK(has_drafts);
+}
+
 TEST_CASE("a plan is made from the header alone and covers what it says") {
   const sluice::test::TemporaryFolder folder;
   const fs::path header = folder.path() / "header.gguf";

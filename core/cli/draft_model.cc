@@ -11,6 +11,7 @@
 #include "core/text/quoted.h"
 #include "core/tokenizer/tokenizer.h"
 #include "core/tokenizer/vocabulary.h"
+#include "kvcache/layout.h"
 
 namespace sluice::cli {
 namespace {
@@ -86,7 +87,10 @@ void DraftModel::open(const engine::Engine& helped,
   planner_.reset();
   options_.helped = nullptr;
   options_.on_load = {};
-  const std::uint32_t positions = engine->plan().context;
+  // With a window a text has no end, however short the window is.
+  const plan::MemoryPlan& plan = engine->plan();
+  const std::uint32_t positions =
+      plan.cache.positions == kvcache::unlimited ? kvcache::unlimited : plan.context;
   drafter_ = std::make_shared<serve::Drafter>(std::move(engine), positions);
 }
 

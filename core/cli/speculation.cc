@@ -118,6 +118,7 @@ void settle_predictor(const SpeculateOptions& speculate, const engine::RunPlanne
     const engine::PlannedRun without = planner.plan(options);
     options.predicts = with.plan.fits() && with.plan.context == without.plan.context &&
                        with.plan.logits_columns == without.plan.logits_columns &&
+                       with.plan.has_room_for_drafts() &&
                        static_cast<double>(with.work.streamed_bytes) <=
                            dearer * static_cast<double>(without.work.streamed_bytes);
   } catch (const Error&) {  // it has no such block, or not as it should be
@@ -169,8 +170,10 @@ double draft_seconds(const SpeculateOptions& speculate, engine::Engine& engine) 
 void warn_of_drafts(const CommonOptions& options, const engine::EngineFacts& facts) {
   const SpeculateOptions& speculate = options.speculate;
   if (speculate.is_off() || speculate.mode == "auto" || facts.takes_drafts) return;
-  warn(fmt::format("--speculate {}: nothing is guessed, since this run cannot take tokens back",
-                   speculate.mode));
+  warn(fmt::format(
+      "--speculate {}: nothing is guessed, since the model cannot take tokens back, or the run has "
+      "no memory for guesses (--budget gives more)",
+      speculate.mode));
 }
 
 std::string drafts_text(const serve::SchedulerCounts& counts) {

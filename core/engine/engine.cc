@@ -387,8 +387,7 @@ class LoadedEngine final : public Engine {
     facts_.embedding = hyper_parameters().embedding;
     facts_.has_states = plan().has_states();
     facts_.cuts_back = plan().cuts_back();
-    facts_.takes_drafts = prepared_.planned.decoder->takes_drafts() &&
-                          (!facts_.has_states || plan().kept_columns != 0);
+    facts_.takes_drafts = prepared_.planned.decoder->takes_drafts() && plan().has_room_for_drafts();
     facts_.predicts = prepared_.planned.decoder->predictor() != nullptr;
     state_text_facts();
     facts_.weights_bytes = opened_->model.data_bytes();

@@ -108,6 +108,7 @@ class Planner {
     Shape shape = choose_shape(out);
     fill(out, shape);
     while (!resident && !plan.fits() && shrink(shape)) fill(out, shape);
+    if (plan.fits()) make_room_for_drafts(out, shape);
     if (chooses_context()) grow(out, shape);
     if (shape.cache_positions != 0) widen(out, shape);
     plan.least_budget_bytes = least_budget(out);
@@ -161,6 +162,17 @@ class Planner {
       return false;
     }
     return true;
+  }
+
+  // What one step made room for may hold the drafts that an earlier one took, and they are worth a
+  // chunk of half the size: where weights are streamed, each that is right saves a pass over them.
+  void make_room_for_drafts(PlannedModel& out, Shape& shape) const {
+    for (Shape wanted = shape; shape.drafts != drafts(out); wanted.chunk /= 2) {
+      if (wanted.chunk < std::max(shape.chunk / 2, least_chunk(shape))) return fill(out, shape);
+      wanted.drafts = drafts(out);
+      fill(out, wanted);
+      if (out.plan.fits()) shape = wanted;
+    }
   }
 
   // Finds the longest context of the model with which everything fits and nothing is streamed.

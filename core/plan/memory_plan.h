@@ -153,6 +153,10 @@ struct MemoryPlan {
 
   std::uint64_t total_bytes() const;
   std::uint64_t bytes_of(std::string_view line) const;  // 0 when there is no such line
+  // Whether a step may have drafts: each wants logits, and where there are states is kept besides.
+  bool has_room_for_drafts() const {
+    return logits_columns > 1 && (!has_states() || kept_columns != 0);
+  }
   bool has_states() const { return kvcache::state_bytes(cache) != 0; }
   // Whether a sequence can lose any number of its newest tokens: without states and windows.
   bool cuts_back() const;
