@@ -314,6 +314,36 @@ TEST_CASE("a request has a bounded number of fields, and trailers that say nothi
   CHECK_THROWS_WITH(more.take(request(129)), Contains("too many fields"));
 }
 
+TEST_CASE("the head of a request has so many bytes at most, however it comes") {
+  constexpr std::size_t most = 600;
+  std::string head = "GET /a HTTP/1.1\r\nHost: a\r\n";
+  for (int i = 0; i < 20; ++i)
+    head += "f" + std::to_string(i) + ": " + std::string(20, 'x') + "\r\n";
+  REQUIRE(head.size() < most - 9);
+  for (const std::size_t bytes : {most - 1, most, most + 1, most + 17, 2 * most}) {
+    std::string whole = head;
+    while (whole.size() + 40 < bytes) whole += "f: " + std::string(20, 'y') + "\r\n";
+    whole += "l: " + std::string(bytes - whole.size() - 7, 'z') + "\r\n\r\n";
+    REQUIRE(whole.size() == bytes);
+    for (const std::size_t piece : {std::size_t{1}, std::size_t{30}, std::size_t{333}, bytes}) {
+      INFO(bytes << " bytes, " << piece << " at a time");
+      RequestReader reader(most);
+      std::string waiting;
+      unsigned status = 0;
+      try {
+        for (std::size_t at = 0; at < whole.size(); at += piece) {
+          waiting += whole.substr(at, piece);
+          waiting.erase(0, reader.take(waiting));
+        }
+      } catch (const ApiError& error) {
+        status = error.status;
+      }
+      CHECK(status == (bytes > most ? 431U : 0U));
+      if (status == 0) CHECK(reader.state() == RequestReader::State::complete);
+    }
+  }
+}
+
 TEST_CASE("a status has its standard phrase") {
   for (const unsigned status : {200U, 204U, 400U, 401U, 403U, 404U, 405U, 408U, 409U, 413U, 414U,
                                 417U, 429U, 431U, 501U, 503U, 505U, 507U}) {

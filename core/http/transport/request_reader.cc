@@ -47,8 +47,7 @@ void split_target(std::string_view target, RequestHead& head) {
 // The parser calls the functions that end in _impl while it reads.
 class RequestReader::Parser final : public beast::http::basic_parser<true> {
  public:
-  explicit Parser(std::size_t head_bytes_max) {
-    header_limit(static_cast<std::uint32_t>(head_bytes_max));
+  explicit Parser(std::size_t head_bytes_max) : head_bytes_left_(head_bytes_max) {
     // The limit of the body is kept here, since it depends on the head.
     body_limit(std::numeric_limits<std::uint64_t>::max());
   }
@@ -59,9 +58,14 @@ class RequestReader::Parser final : public beast::http::basic_parser<true> {
     // least, though it may have seen fewer before: a build that keeps assertions would end.
     constexpr std::size_t end_bytes_min = 5;
     if (is_header_done() && chunked() && bytes.size() < end_bytes_min) return 0;
+    const bool is_in_head = !is_header_done();
+    // Beast's limit holds for what one call takes, and not for the line of the request with it.
+    header_limit(static_cast<std::uint32_t>(head_bytes_left_));
     error_code problem;
     const std::size_t taken = put(boost::asio::buffer(bytes.data(), bytes.size()), problem);
+    if (is_in_head && taken > head_bytes_left_) problem = error::header_limit;
     if (problem && problem != error::need_more) refuse(problem, !is_header_done());
+    if (is_in_head) head_bytes_left_ -= taken;
     return taken;
   }
 
@@ -130,6 +134,8 @@ class RequestReader::Parser final : public beast::http::basic_parser<true> {
     return on_body_impl(piece, problem);
   }
   void on_finish_impl(error_code&) override {}
+
+  std::size_t head_bytes_left_;
 };
 
 RequestReader::RequestReader(std::size_t head_bytes_max)
