@@ -143,6 +143,24 @@ std::vector<std::string> batch_of(const Job& job, const std::string& in,
           "-q",    "--parallel", "4", "--grace", grace};
 }
 
+// Of a program that a signal reaches when it has read `front` of a standard input that nobody ends.
+int status_of_waiting(const std::vector<std::string>& command, const std::string& front,
+                      int signal) {
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
+  REQUIRE(::write(ends[1], front.data(), front.size()) == static_cast<ssize_t>(front.size()));
+  RunningProgram program(command, RLIM_INFINITY, ends[0]);
+  REQUIRE(program.waits_for([&] {
+    int unread = 1;
+    return ::ioctl(ends[0], FIONREAD, &unread) == 0 && unread == 0;
+  }));
+  program.kill(signal);
+  const int status = program.status();
+  ::close(ends[0]);
+  ::close(ends[1]);
+  return status;
+}
+
 }  // namespace
 
 TEST_CASE("results are the same with any --parallel and --budget, in parts and through pipes") {
@@ -860,19 +878,7 @@ TEST_CASE("what went to standard output is not gone on with, and the status says
 TEST_CASE("the first signal ends a job that is still waiting for its input") {
   const Job job(rows(3));
   for (const int signal : {SIGINT, SIGTERM}) {
-    // Standard input that nobody ends, of which the job has read what is there.
-    std::array<int, 2> ends{};
-    REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
-    REQUIRE(::write(ends[1], "{", 1) == 1);
-    RunningProgram piped(batch_of(job, "-"), RLIM_INFINITY, ends[0]);
-    REQUIRE(piped.waits_for([&] {
-      int unread = 1;
-      return ::ioctl(ends[0], FIONREAD, &unread) == 0 && unread == 0;
-    }));
-    piped.kill(signal);
-    CHECK(piped.status() == 75);
-    ::close(ends[0]);
-    ::close(ends[1]);
+    CHECK(status_of_waiting(batch_of(job, "-"), "{", signal) == 75);
 
     // A named pipe that the job has opened.
     const std::string fifo = job.folder.file("fifo" + std::to_string(signal));
@@ -895,20 +901,9 @@ TEST_CASE("a signal ends embed before its first row with the status that says to
   const std::string model = folder.file("m.gguf");
   REQUIRE(shell("sluice synth tiny-bert " + model).status == 0);
   for (const bool has_file : {true, false}) {
-    std::array<int, 2> ends{};
-    REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
-    REQUIRE(::write(ends[1], "a", 1) == 1);
     std::vector<std::string> command = {"embed", model, "-f", "-", "-q"};
     if (has_file) command.insert(command.end(), {"-o", folder.file("out.jsonl")});
-    RunningProgram embed(command, RLIM_INFINITY, ends[0]);
-    REQUIRE(embed.waits_for([&] {
-      int unread = 1;
-      return ::ioctl(ends[0], FIONREAD, &unread) == 0 && unread == 0;
-    }));
-    embed.kill(SIGTERM);
-    CHECK(embed.status() == (has_file ? 75 : 128 + SIGTERM));
-    ::close(ends[0]);
-    ::close(ends[1]);
+    CHECK(status_of_waiting(command, "a", SIGTERM) == (has_file ? 75 : 128 + SIGTERM));
   }
 }
 

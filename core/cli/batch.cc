@@ -470,11 +470,15 @@ int run_batch(const BatchOptions& options) {
   // Refuse bad values before anything is read.
   check_stop_texts(options.sampling);
   static_cast<void>(sampling::Sampler(options.sampling.sampler));
+  return run_resumable(options.output, [&] { return run_rows(options); });
+}
+
+int run_resumable(const std::filesystem::path& output, const std::function<int()>& run) {
   const InterruptGuard guard;
   try {
-    return run_rows(options);
+    return run();
   } catch (const Interrupted&) {
-    if (options.output == "-") throw;  // the same command would begin anew
+    if (output == "-") throw;
     return exit_status_resume;
   }
 }

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "core/cli/chat_setup.h"
@@ -15,6 +16,11 @@ namespace sluice::cli {
 // The exit status of a batch that was stopped before all rows were done. The same command does the
 // rest. EX_TEMPFAIL of sysexits(3), which job schedulers understand as "try again".
 inline constexpr int exit_status_resume = 75;
+
+// Runs a job whose rows go to `output`, and returns its status. A signal that ends it leaves the
+// rest to the same command; rows that went to standard output it would compute anew, so then the
+// signal is thrown on (Interrupted).
+int run_resumable(const std::filesystem::path& output, const std::function<int()>& run);
 
 struct BatchOptions : ResultOptions {
   BatchOptions() { tokens_max = 256; }

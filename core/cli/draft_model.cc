@@ -11,7 +11,6 @@
 #include "core/text/quoted.h"
 #include "core/tokenizer/tokenizer.h"
 #include "core/tokenizer/vocabulary.h"
-#include "kvcache/layout.h"
 
 namespace sluice::cli {
 namespace {
@@ -88,9 +87,7 @@ void DraftModel::open(const engine::Engine& helped,
   options_.helped = nullptr;
   options_.on_load = {};
   // With a window a text has no end, however short the window is.
-  const plan::MemoryPlan& plan = engine->plan();
-  const std::uint32_t positions =
-      plan.cache.positions == kvcache::unlimited ? kvcache::unlimited : plan.context;
+  const std::uint32_t positions = engine->plan().cache.positions;
   drafter_ = std::make_shared<serve::Drafter>(std::move(engine), positions);
 }
 

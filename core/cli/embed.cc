@@ -476,13 +476,7 @@ int embed_rows(const EmbedOptions& options) {
 }  // namespace
 
 int run_embed(const EmbedOptions& options) {
-  const InterruptGuard guard;
-  try {
-    return embed_rows(options);
-  } catch (const Interrupted&) {
-    if (options.output == "-") throw;  // the same command would begin anew
-    return exit_status_resume;
-  }
+  return run_resumable(options.output, [&] { return embed_rows(options); });
 }
 
 CLI::App* add_rerank(CLI::App& program, RerankOptions& options) {
