@@ -285,7 +285,7 @@ TEST_CASE("a text of a model does not command the terminal") {
                             folder.file("gbnf"));
     terminal.wait_for("status 0");
     INFO(terminal.screen());
-    CHECK(terminal.screen().find("a\\x1b[2Jb\\x0d\\x07\\xc2\\x9bc      d\n") != std::string::npos);
+    CHECK(terminal.screen().find("a\\x1b[2Jb\\r\\x07\\xc2\\x9bc        d\n") != std::string::npos);
   }
 }
 

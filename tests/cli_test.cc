@@ -434,6 +434,10 @@ TEST_CASE("a configuration file gives what the command line does not") {
   CHECK(result.errors.empty());
   CHECK(result.output == shell(run + "--temp 0 -n 6").output);
   CHECK(shell(run + "-n 3 --config " + config).output == shell(run + "--temp 0 -n 3").output);
+  write(config,
+        "[run]  # 1\nprompt = \"say # 1\"  # \"2\"\nquiet = true # 3\n#temp = 1\ntemp = 0\n");
+  const std::string bare = "sluice run " + model + " -n 6 ";
+  CHECK(shell(bare + "--config " + config).output == shell(bare + "--temp 0 -p 'say # 1'").output);
   // What stands in the command's section goes before what holds for all, and a section that no
   // command has is a mistake.
   write(config, "\xef\xbb\xbftokens-max = 2\ntemp = 0\nquiet = true\n[run]\ntokens-max = 6\n");

@@ -44,8 +44,8 @@ int run_merge(const MergeOptions& options) {
   const batch::DoneRows done =
       batch::merge_parts(options.parts, options.output, throw_if_interrupted);
   if (options.quiet) return 0;
-  remark(fmt::format("{} rows of {} parts, {} of them errors", done.rows(), options.parts.size(),
-                     done.errors()));
+  remark(fmt::format("{} {} of {} parts, {} of them errors", done.rows(),
+                     done.rows() == 1 ? "row" : "rows", options.parts.size(), done.errors()));
   tell_outcomes(done);
   return 0;
 }

@@ -37,7 +37,7 @@ namespace {
 constexpr std::uint64_t option_threads_max = 65536;
 constexpr double greatest = std::numeric_limits<double>::max();
 
-// A file of --config.
+// A file of --config; its text is without comments.
 struct ConfigFile {
   std::string name, text;
 
@@ -48,6 +48,32 @@ struct ConfigFile {
   // CLI11 takes all lines up to the end of a list, and the last character of one that has none.
   void refuse_open_lists() const;
 };
+
+// The lines of a configuration file without their comments. A `#` in a quoted value is none: CLI11
+// would cut the value there.
+std::string without_comments(std::string_view text) {
+  std::string out;
+  char quote = 0;     // that is open
+  char before = '=';  // what stands before: a value is quoted from its beginning
+  bool is_comment = false;
+  for (const char c : text) {
+    if (c == '\n') {
+      is_comment = false;
+      quote = 0;
+    } else if (quote != 0) {
+      if (c == quote) quote = 0;
+    } else if ((c == '"' || c == '\'') &&
+               std::string_view("=[,\n").find(before) != std::string_view::npos) {
+      quote = c;
+    } else if (c == '#') {
+      is_comment = true;
+    }
+    if (is_comment) continue;
+    out += c;
+    if (c == '\n' || base::white_space.find(c) == std::string_view::npos) before = c;
+  }
+  return out;
+}
 
 // "run", "a.b", or "" before the first section.
 std::string section_of(const CLI::ConfigItem& item) {
@@ -86,9 +112,8 @@ void ConfigFile::refuse_open_lists() const {
   for (std::string line; next(line);) {
     const std::string_view trimmed = base::trimmed(line);
     const std::size_t equals = trimmed.find('=');
-    if (trimmed.starts_with('#') || trimmed.starts_with(';') || equals == trimmed.npos) continue;
-    const std::string_view value = trimmed.substr(equals + 1);
-    std::string list(base::trimmed(value.substr(0, value.find('#'))));
+    if (trimmed.starts_with(';') || equals == trimmed.npos) continue;
+    std::string list(base::trimmed(trimmed.substr(equals + 1)));
     if (list.size() < 2 || !list.starts_with('[')) continue;
     const std::size_t begin = number;
     while (!list.ends_with(']') && next(line)) list += base::trimmed(line);
@@ -146,10 +171,12 @@ bool has_command(const CLI::App& program, const std::string& name) {
 // key that has its value keeps it. Sections of other commands are skipped. (CLI11's own --config
 // knows only the main program's file.)
 void apply_config(CLI::App& command, const std::string& name) {
-  const ConfigFile file{name, std::string(text::without_byte_order_mark(read_text(name)))};
+  const ConfigFile file{name, without_comments(text::without_byte_order_mark(read_text(name)))};
   file.refuse_open_lists();
   std::istringstream lines(file.text);
-  const std::vector<CLI::ConfigItem> items = command.get_config_formatter()->from_config(lines);
+  CLI::ConfigBase format;
+  format.comment('\n');  // in no line: none is left
+  const std::vector<CLI::ConfigItem> items = format.from_config(lines);
   for (const CLI::ConfigItem& item : items) {
     if (item.parents.empty()) continue;
     const std::string section = section_of(item);

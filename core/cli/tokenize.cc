@@ -13,7 +13,7 @@
 #include "core/cli/output.h"
 #include "core/cli/sandbox.h"
 #include "core/gguf/gguf.h"
-#include "core/text/utf8.h"
+#include "core/text/quoted.h"
 #include "core/tokenizer/tokenizer.h"
 
 namespace sluice::cli {
@@ -29,33 +29,9 @@ std::string read_input(const TokenizeOptions& options) {
   return read_text("-");
 }
 
-// Quotes a piece on one line. Control characters, and bytes that are no characters (a token may be
-// part of one), become escapes.
+// A piece on one line. Of a token that is a part of a character, the bytes are escapes.
 std::string quote(std::string_view piece) {
-  std::string result = "\"";
-  while (!piece.empty()) {
-    const std::size_t bytes = utf8::character_bytes(piece);
-    const char first = piece[0];
-    // U+0080 to U+009F are control characters too: C2 80 to C2 9F.
-    const bool printable = bytes > 2 || (bytes == 2 && (first != '\xC2' || piece[1] >= '\xA0')) ||
-                           (bytes == 1 && first >= ' ' && first != 0x7F);
-    const std::size_t taken = printable ? bytes : 1;
-    if (first == '"' || first == '\\') {
-      result += {'\\', first};
-    } else if (printable) {
-      result += piece.substr(0, bytes);
-    } else if (first == '\n') {
-      result += "\\n";
-    } else if (first == '\t') {
-      result += "\\t";
-    } else if (first == '\r') {
-      result += "\\r";
-    } else {
-      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(first));
-    }
-    piece.remove_prefix(taken);
-  }
-  return result + '"';
+  return fmt::format("\"{}\"", text::escaped(piece, piece.size(), '"'));
 }
 
 // Writes as long as somebody reads.

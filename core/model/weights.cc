@@ -32,6 +32,14 @@ std::string place(const gguf::Model& model, const std::string& tensor) {
   return fmt::format("{}: tensor '{}'", model.metadata().source(), tensor);
 }
 
+// What the scales of a matrix may be called after: "X" or "X.weight" of "X.weight". Other tensors
+// have none.
+std::vector<std::string> stems_of_scales(const std::string& weight) {
+  constexpr std::string_view suffix = ".weight";
+  if (!weight.ends_with(suffix)) return {};
+  return {weight.substr(0, weight.size() - suffix.size()), weight};
+}
+
 }  // namespace
 
 kernels::BlockType supported_type(const gguf::Model& model, const gguf::TensorInfo& tensor) {
@@ -72,12 +80,11 @@ ModelError WeightLayout::error(const std::string& name, const std::string& what)
 }
 
 void WeightLayout::leave_aside(const std::string& name) {
-  constexpr std::string_view suffix = ".weight";
   declared_.insert(name);
-  if (!name.ends_with(suffix)) return;
-  const std::string stem = name.substr(0, name.size() - suffix.size());
-  for (const char* beside : {".scale", ".input_scale"}) {
-    if (has(stem + beside)) declared_.insert(stem + beside);
+  for (const std::string& stem : stems_of_scales(name)) {
+    for (const char* beside : {".scale", ".input_scale"}) {
+      if (has(stem + beside)) declared_.insert(stem + beside);
+    }
   }
 }
 
@@ -127,9 +134,8 @@ Matrix WeightLayout::part_of_matrix(const std::string& name,
 // activations by them.
 Vector WeightLayout::scale_beside(const std::string& weight, std::size_t place,
                                   std::size_t places) {
-  constexpr std::string_view suffix = ".weight", table = "token_embd.weight";
-  if (!weight.ends_with(suffix) || weight == table) return {};
-  for (const std::string& stem : {weight.substr(0, weight.size() - suffix.size()), weight}) {
+  if (weight == "token_embd.weight") return {};
+  for (const std::string& stem : stems_of_scales(weight)) {
     if (has(stem + ".input_scale")) leave_aside(stem + ".input_scale");
     const std::string name = stem + ".scale";
     auto found = scales_.find(name);

@@ -30,6 +30,8 @@ std::string escape(std::string_view text, std::string_view kept, std::string_vie
       out += "\\n";
     } else if (part == "\t") {
       out += "\\t";
+    } else if (part == "\r") {
+      out += "\\r";
     } else if (valid == 0 || is_control(part)) {
       for (const char byte : part)
         out += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
@@ -48,8 +50,8 @@ std::string escape_front(std::string_view text, std::size_t length_max, std::str
 
 }  // namespace
 
-std::string escaped(std::string_view text, std::size_t length_max) {
-  return escape_front(text, length_max, "'\\");
+std::string escaped(std::string_view text, std::size_t length_max, char quote) {
+  return escape_front(text, length_max, std::string{quote, '\\'});
 }
 
 std::string printable(std::string_view text, std::size_t length_max) {

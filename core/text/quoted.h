@@ -8,10 +8,10 @@
 
 namespace sluice::text {
 
-// `text` with control characters, bytes that are not UTF-8, and quotes written as escapes, cut with
-// "..." after `length_max` bytes. (U+0080 to U+009F are control characters too: terminals take
-// U+009B for what begins their commands.)
-std::string escaped(std::string_view text, std::size_t length_max);
+// `text` with control characters, bytes that are not UTF-8, and the `quote` that it stands between
+// written as escapes, cut with "..." after `length_max` bytes. (U+0080 to U+009F are control
+// characters too: terminals take U+009B for what begins their commands.)
+std::string escaped(std::string_view text, std::size_t length_max, char quote = '\'');
 
 // The same for a text that stands between no quotes: these are kept, as in "Couldn't connect".
 std::string printable(std::string_view text, std::size_t length_max);
