@@ -15,139 +15,141 @@ constexpr Size query = &S::query;
 constexpr Size key = &S::key;
 constexpr Size feed_forward = &S::feed_forward;
 
-Row norm(const char* name, Size size) {
+constexpr Row norm(const char* name, Size size) {
   return {name, {size}, Fill::vector, 1.0f, 0.1f};
 }
 
-Row vector(const char* name, std::vector<Size> dims, float mean, float deviation) {
-  return {name, std::move(dims), Fill::vector, mean, deviation};
+constexpr Row vector(const char* name, Dims dims, float mean, float deviation) {
+  return {name, dims, Fill::vector, mean, deviation};
 }
 
-Row matrix(const char* name, Size columns, Size rows, TensorRole role = TensorRole::other,
-           float gain = 1) {
+constexpr Row matrix(const char* name, Size columns, Size rows, TensorRole role = TensorRole::other,
+                     float gain = 1) {
   return {name, {columns, rows}, Fill::matrix, 0, gain, role};
 }
 
-Row of_heads(const char* name, Size columns, Size rows) {
+constexpr Row of_heads(const char* name, Size columns, Size rows) {
   return {name, {columns, rows, &S::heads}, Fill::matrix, 0, 1};
 }
 
-Row router() {
+constexpr Row router() {
   return {"ffn_gate_inp.weight", {embedding, &S::experts}, Fill::router, 0, 1.6f};
 }
 
-Row experts(const char* name, Size columns, Size rows, TensorRole role = TensorRole::other) {
+constexpr Row experts(const char* name, Size columns, Size rows,
+                      TensorRole role = TensorRole::other) {
   return {name, {columns, rows, &S::experts}, Fill::matrix, 0, 1, role};
 }
 
-const Block attn_norm = {norm("attn_norm.weight", embedding)};
-const Block ffn_norm = {norm("ffn_norm.weight", embedding)};
-const Block biased_attn_norm = {norm("attn_norm.weight", embedding),
-                                vector("attn_norm.bias", {embedding}, 0, 0.25f)};
-const Block biased_ffn_norm = {norm("ffn_norm.weight", embedding),
-                               vector("ffn_norm.bias", {embedding}, 0, 0.25f)};
-const Block post_attention_norm = {norm("post_attention_norm.weight", embedding)};
-const Block post_ffw_norm = {norm("post_ffw_norm.weight", embedding)};
+constexpr Row attn_norm[] = {norm("attn_norm.weight", embedding)};
+constexpr Row ffn_norm[] = {norm("ffn_norm.weight", embedding)};
+constexpr Row unsuffixed_ffn_norm[] = {norm("ffn_norm", embedding)};
+constexpr Row biased_attn_norm[] = {norm("attn_norm.weight", embedding),
+                                    vector("attn_norm.bias", {embedding}, 0, 0.25f)};
+constexpr Row biased_ffn_norm[] = {norm("ffn_norm.weight", embedding),
+                                   vector("ffn_norm.bias", {embedding}, 0, 0.25f)};
+constexpr Row post_attention_norm[] = {norm("post_attention_norm.weight", embedding)};
+constexpr Row post_ffw_norm[] = {norm("post_ffw_norm.weight", embedding)};
 
-const Block attention = {
+constexpr Row attention[] = {
     matrix("attn_q.weight", embedding, query, TensorRole::attn_qk),
     matrix("attn_k.weight", embedding, key, TensorRole::attn_qk),
     matrix("attn_v.weight", embedding, key, TensorRole::attn_v),
     matrix("attn_output.weight", query, embedding, TensorRole::attn_output),
 };
-const Block attention_biases = {
+constexpr Row attention_biases[] = {
     vector("attn_q.bias", {query}, 0, 0.2f),
     vector("attn_k.bias", {key}, 0, 0.2f),
     vector("attn_v.bias", {key}, 0, 0.2f),
 };
-const Block attention_sinks = {vector("attn_sinks.weight", {&S::heads}, 1, 1.5f)};
-const Block output_bias = {vector("attn_output.bias", {embedding}, 0, 0.2f)};
-const Block fused_bias = {vector("attn_qkv.bias", {&S::query_key_value}, 0, 0.2f)};
-const Block keys_as_values = {
+constexpr Row attention_sinks[] = {vector("attn_sinks.weight", {&S::heads}, 1, 1.5f)};
+constexpr Row output_bias[] = {vector("attn_output.bias", {embedding}, 0, 0.2f)};
+constexpr Row fused_bias[] = {vector("attn_qkv.bias", {&S::query_key_value}, 0, 0.2f)};
+constexpr Row keys_as_values[] = {
     matrix("attn_q.weight", embedding, query, TensorRole::attn_qk),
     matrix("attn_k.weight", embedding, key, TensorRole::attn_qk),
     matrix("attn_output.weight", query, embedding, TensorRole::attn_output),
 };
-const Block fused_attention = {
+constexpr Row fused_attention[] = {
     matrix("attn_qkv.weight", embedding, &S::query_key_value, TensorRole::attn_qkv),
     matrix("attn_output.weight", query, embedding, TensorRole::attn_output),
 };
-const Block gated_attention = {
+constexpr Row gated_attention[] = {
     matrix("attn_q.weight", embedding, &S::gated_query, TensorRole::attn_qk),
     matrix("attn_k.weight", embedding, key, TensorRole::attn_qk),
     matrix("attn_v.weight", embedding, key, TensorRole::attn_v),
     matrix("attn_output.weight", query, embedding, TensorRole::attn_output),
 };
-const Block head_norms = {norm("attn_q_norm.weight", head), norm("attn_k_norm.weight", head)};
+constexpr Row head_norms[] = {norm("attn_q_norm.weight", head), norm("attn_k_norm.weight", head)};
 // Far enough from 1 to tell on which side of the rotation they stand.
-const Block uneven_head_norms = {vector("attn_q_norm.weight", {head}, 1, 0.4f),
-                                 vector("attn_k_norm.weight", {head}, 1, 0.4f)};
-const Block own_head_norms = {vector("attn_q_norm.weight", {head, &S::heads}, 1, 0.1f),
-                              vector("attn_k_norm.weight", {head, &S::key_heads}, 1, 0.1f)};
-const Block head_gate = {matrix("attn_gate.weight", embedding, &S::heads)};
-const Block element_gate = {matrix("attn_gate.weight", embedding, query)};
-const Block wide_norms = {norm("attn_q_norm.weight", query), norm("attn_k_norm.weight", key)};
+constexpr Row uneven_head_norms[] = {vector("attn_q_norm.weight", {head}, 1, 0.4f),
+                                     vector("attn_k_norm.weight", {head}, 1, 0.4f)};
+constexpr Row own_head_norms[] = {vector("attn_q_norm.weight", {head, &S::heads}, 1, 0.1f),
+                                  vector("attn_k_norm.weight", {head, &S::key_heads}, 1, 0.1f)};
+constexpr Row head_gate[] = {matrix("attn_gate.weight", embedding, &S::heads)};
+constexpr Row element_gate[] = {matrix("attn_gate.weight", embedding, query)};
+constexpr Row wide_norms[] = {norm("attn_q_norm.weight", query), norm("attn_k_norm.weight", key)};
 
-const Block latent_queries = {
+constexpr Row latent_queries[] = {
     matrix("attn_q_a.weight", embedding, &S::query_rank),
     norm("attn_q_a_norm.weight", &S::query_rank),
     matrix("attn_q_b.weight", &S::query_rank, query),
 };
-const Block direct_queries = {matrix("attn_q.weight", embedding, query, TensorRole::attn_qk)};
-const Block latent_attention = {
+constexpr Row direct_queries[] = {matrix("attn_q.weight", embedding, query, TensorRole::attn_qk)};
+constexpr Row latent_attention[] = {
     matrix("attn_kv_a_mqa.weight", embedding, &S::latent_row),
     norm("attn_kv_a_norm.weight", &S::latent),
     of_heads("attn_k_b.weight", &S::plain, &S::latent),
     of_heads("attn_v_b.weight", &S::latent, &S::value),
     matrix("attn_output.weight", &S::values, embedding, TensorRole::attn_output),
 };
-const Block old_latent_attention = {
+constexpr Row old_latent_attention[] = {
     matrix("attn_kv_a_mqa.weight", embedding, &S::latent_row),
     norm("attn_kv_a_norm.weight", &S::latent),
     matrix("attn_kv_b.weight", &S::latent, &S::keys_and_values),
     matrix("attn_output.weight", &S::values, embedding, TensorRole::attn_output),
 };
 
-const Block gated_ffn = {
+constexpr Row gated_ffn[] = {
     matrix("ffn_gate.weight", embedding, feed_forward),
     matrix("ffn_up.weight", embedding, feed_forward),
     matrix("ffn_down.weight", feed_forward, embedding, TensorRole::ffn_down),
 };
-const Block ffn_biases = {
+constexpr Row ffn_biases[] = {
     vector("ffn_gate.bias", {feed_forward}, 0, 0.2f),
     vector("ffn_up.bias", {feed_forward}, 0, 0.2f),
     vector("ffn_down.bias", {embedding}, 0, 0.2f),
 };
-const Block fused_ffn = {
+constexpr Row fused_ffn[] = {
     matrix("ffn_up.weight", embedding, &S::gate_and_up),
     matrix("ffn_down.weight", feed_forward, embedding, TensorRole::ffn_down),
 };
-const Block plain_ffn = {
+constexpr Row plain_ffn[] = {
     matrix("ffn_up.weight", embedding, feed_forward),
     matrix("ffn_down.weight", feed_forward, embedding, TensorRole::ffn_down),
 };
 
-const Block plain_ffn_biases = {
+constexpr Row plain_ffn_biases[] = {
     vector("ffn_up.bias", {feed_forward}, 0, 0.4f),
     vector("ffn_down.bias", {embedding}, 0, 0.2f),
 };
 
-const Block mixture = {
+constexpr Row mixture[] = {
     router(),
     experts("ffn_gate_exps.weight", embedding, &S::expert),
     experts("ffn_up_exps.weight", embedding, &S::expert),
     experts("ffn_down_exps.weight", &S::expert, embedding, TensorRole::ffn_down),
 };
-const Block choice_bias = {{"exp_probs_b.bias", {&S::experts}, Fill::router_bias, 0, 1}};
+constexpr Row choice_bias[] = {{"exp_probs_b.bias", {&S::experts}, Fill::router_bias, 0, 1}};
 // Biases large enough to reach the clamps of gpt-oss.
-const Block mixture_biases = {
+constexpr Row mixture_biases[] = {
     {"ffn_gate_inp.bias", {&S::experts}, Fill::router_bias, 0, 1.7f},
     vector("ffn_gate_exps.bias", {&S::expert, &S::experts}, 0, 2.5f),
     vector("ffn_up_exps.bias", {&S::expert, &S::experts}, 0, 2.5f),
     vector("ffn_down_exps.bias", {embedding, &S::experts}, 0, 0.2f),
 };
 // The experts of Gemma 4, which stand beside a dense network.
-const Block fused_mixture = {
+constexpr Row fused_mixture[] = {
     router(),
     vector("ffn_gate_inp.scale", {embedding}, 1, 0.2f),
     experts("ffn_gate_up_exps.weight", embedding, &S::expert_gate_and_up),
@@ -157,32 +159,32 @@ const Block fused_mixture = {
     norm("post_ffw_norm_1.weight", embedding),
     norm("post_ffw_norm_2.weight", embedding),
 };
-const Block plain_mixture = {
+constexpr Row plain_mixture[] = {
     router(),
     experts("ffn_up_exps.weight", embedding, &S::expert),
     experts("ffn_down_exps.weight", &S::expert, embedding, TensorRole::ffn_down),
 };
-const Block plain_shared_expert = {
+constexpr Row plain_shared_expert[] = {
     matrix("ffn_up_shexp.weight", embedding, &S::shared_expert),
     matrix("ffn_down_shexp.weight", &S::shared_expert, embedding, TensorRole::ffn_down),
 };
-const Block shared_expert_gate = {
+constexpr Row shared_expert_gate[] = {
     vector("ffn_gate_inp_shexp.weight", {embedding}, 0, 0.1f),
 };
-const Block shared_expert = {
+constexpr Row shared_expert[] = {
     matrix("ffn_gate_shexp.weight", embedding, &S::shared_expert),
     matrix("ffn_up_shexp.weight", embedding, &S::shared_expert),
     matrix("ffn_down_shexp.weight", &S::shared_expert, embedding, TensorRole::ffn_down),
 };
 
-const Block short_convolution = {
+constexpr Row short_convolution[] = {
     matrix("shortconv.in_proj.weight", embedding, &S::gates_and_value),
     vector("shortconv.conv.weight", {&S::short_taps, embedding}, 0, 0.5f),
     matrix("shortconv.out_proj.weight", embedding, embedding),
 };
 
 // Decay factors exp(dt * a) between about a half and one.
-const Block mamba2 = {
+constexpr Row mamba2[] = {
     matrix("ssm_in.weight", embedding, &S::mixer_input),
     vector("ssm_conv1d.weight", {&S::taps, &S::channels}, 0, 0.5f),
     vector("ssm_conv1d.bias", {&S::channels}, 0, 0.3f),
@@ -192,7 +194,7 @@ const Block mamba2 = {
     vector("ssm_norm.weight", {&S::group, &S::groups}, 1.0f, 0.15f),
     matrix("ssm_out.weight", &S::inner, embedding),
 };
-const Block mamba = {
+constexpr Row mamba[] = {
     matrix("ssm_in.weight", embedding, &S::values_and_gates),
     vector("ssm_conv1d.weight", {&S::taps, &S::inner}, 0, 0.5f),
     vector("ssm_conv1d.bias", {&S::inner}, 0, 0.3f),
@@ -206,7 +208,7 @@ const Block mamba = {
     vector("ssm_d", {&S::inner}, 1.0f, 0.4f),
     matrix("ssm_out.weight", &S::inner, embedding),
 };
-const Block delta_net = {
+constexpr Row delta_net[] = {
     matrix("attn_qkv.weight", embedding, &S::channels, TensorRole::attn_qkv),
     matrix("attn_gate.weight", embedding, &S::inner),
     vector("ssm_conv1d.weight", {&S::taps, &S::channels}, 0, 0.5f),
@@ -218,7 +220,7 @@ const Block delta_net = {
     matrix("ssm_out.weight", &S::inner, embedding),
 };
 // As Qwen 3 Next has it: alpha and beta in one matrix.
-const Block joint_delta_net = {
+constexpr Row joint_delta_net[] = {
     matrix("attn_qkv.weight", embedding, &S::channels, TensorRole::attn_qkv),
     matrix("attn_gate.weight", embedding, &S::inner),
     vector("ssm_conv1d.weight", {&S::taps, &S::channels}, 0, 0.5f),
@@ -230,7 +232,7 @@ const Block joint_delta_net = {
 };
 
 // Kimi delta attention, whose two gates are products of narrow matrices, or matrices.
-const Block kimi_delta_mixer = {
+constexpr Row kimi_delta_mixer[] = {
     matrix("attn_q.weight", embedding, &S::inner),
     matrix("attn_k.weight", embedding, &S::inner),
     matrix("attn_v.weight", embedding, &S::inner, TensorRole::attn_v),
@@ -242,31 +244,31 @@ const Block kimi_delta_mixer = {
     norm("ssm_norm.weight", &S::state),
     matrix("attn_output.weight", &S::inner, embedding, TensorRole::attn_output),
 };
-const Block narrow_gates = {
+constexpr Row narrow_gates[] = {
     matrix("ssm_f_a.weight", embedding, &S::state),
     matrix("ssm_f_b.weight", &S::state, &S::inner),
     matrix("ssm_g_a.weight", embedding, &S::state),
     matrix("ssm_g_b.weight", &S::state, &S::inner),
     vector("ssm_a", {one, &S::recurrent_heads}, -0.6f, 0.1f),
 };
-const Block wide_gates = {
+constexpr Row wide_gates[] = {
     matrix("ssm_f_a.weight", embedding, &S::inner),
     matrix("ssm_g_a.weight", embedding, &S::inner),
     vector("ssm_a", {one, &S::recurrent_heads}, 0.8f, 0.1f),
 };
 
 // Gemma 4 multiplies queries and keys without a scale, so their norms are small.
-const Block small_head_norms = {vector("attn_q_norm.weight", {head}, 0.4f, 0.05f),
-                                vector("attn_k_norm.weight", {head}, 0.4f, 0.05f)};
-const Block layer_embedding = {
+constexpr Row small_head_norms[] = {vector("attn_q_norm.weight", {head}, 0.4f, 0.05f),
+                                    vector("attn_k_norm.weight", {head}, 0.4f, 0.05f)};
+constexpr Row layer_embedding[] = {
     matrix("inp_gate.weight", embedding, &S::layer_embedding),
     matrix("proj.weight", &S::layer_embedding, embedding),
     norm("post_norm.weight", embedding),
 };
-const Block layer_scale = {vector("layer_output_scale.weight", {one}, 0.9f, 0.1f)};
+constexpr Row layer_scale[] = {vector("layer_output_scale.weight", {one}, 0.9f, 0.1f)};
 
 // RWKV-7. A decay, a rate and the gate of a value are each two narrow matrices and a bias.
-const Block time_mixing = {
+constexpr Row time_mixing[] = {
     norm("attn_norm.weight", embedding),
     vector("attn_norm.bias", {embedding}, 0, 0.25f),
     vector("time_mix_lerp_fused.weight", {embedding, one, one, &S::mixtures}, 0.5f, 0.3f),
@@ -291,7 +293,7 @@ const Block time_mixing = {
     matrix("time_mix_value.weight", embedding, embedding),
     matrix("time_mix_output.weight", embedding, embedding),
 };
-const Block channel_mixing = {
+constexpr Row channel_mixing[] = {
     norm("attn_norm_2.weight", embedding),
     vector("attn_norm_2.bias", {embedding}, 0, 0.25f),
     vector("channel_mix_lerp_k.weight", {embedding, one, one}, 0.5f, 0.3f),
@@ -300,20 +302,20 @@ const Block channel_mixing = {
 };
 
 // Gemma 3n. Norms of what is added are small, since streams are summed.
-const Block streams = {
+constexpr Row streams[] = {
     norm("altup_router_norm.weight", embedding),
     matrix("altup_router.weight", embedding, &S::streams),
     vector("altup_predict_coef.weight", {&S::streams, &S::stream_pairs}, 0, 0.15f),
     vector("altup_correct_coef.weight", {&S::streams, &S::streams}, 0, 0.3f),
     norm("altup_correct_scale.weight", embedding),
 };
-const Block side_path = {
+constexpr Row side_path[] = {
     matrix("laurel_l.weight", embedding, &S::side_rank, TensorRole::side_projection),
     matrix("laurel_r.weight", &S::side_rank, embedding, TensorRole::side_projection),
     vector("laurel_post_norm.weight", {embedding}, 0.3f, 0.06f),
 };
 // Qwen 3.8. The gates are not far from a half.
-const Block hyper_connections = {
+constexpr Row hyper_connections[] = {
     norm("hc_attn_norm.weight", &S::wide),
     matrix("hc_attn_down.weight", &S::wide, &S::side_rank, TensorRole::other, 4),
     matrix("hc_attn_up.weight", &S::side_rank, &S::wide, TensorRole::other, 2),
@@ -323,13 +325,13 @@ const Block hyper_connections = {
     matrix("hc_ffn_up.weight", &S::side_rank, &S::wide, TensorRole::other, 2),
     matrix("hc_ffn_inject.weight", &S::wide, &S::streams, TensorRole::other, 4),
 };
-const Block sparse_indexer = {
+constexpr Row sparse_indexer[] = {
     matrix("indexer.q_proj.weight", embedding, &S::index_queries, TensorRole::side_projection),
     matrix("indexer.k_proj.weight", embedding, &S::index_key, TensorRole::side_projection),
     norm("indexer.q_norm.weight", &S::index_key),
     norm("indexer.k_norm.weight", &S::index_key),
 };
-const Block ngram_embedding = {
+constexpr Row ngram_embedding[] = {
     matrix("ple_key.weight", &S::ngram, &S::wide),
     matrix("ple_value.weight", &S::ngram, embedding),
     norm("ple_norm_key.weight", &S::wide),
@@ -337,7 +339,7 @@ const Block ngram_embedding = {
     norm("ple_norm_conv.weight", &S::wide),
     vector("ple_conv1d.weight", {&S::ngram_taps, &S::wide}, 0, 0.3f),
 };
-const Block small_sandwich_norms = {
+constexpr Row small_sandwich_norms[] = {
     norm("attn_norm.weight", embedding),
     vector("post_attention_norm.weight", {embedding}, 0.3f, 0.06f),
     norm("ffn_norm.weight", embedding),
@@ -345,12 +347,12 @@ const Block small_sandwich_norms = {
 };
 
 // Encoders that are built like BERT have norms behind the sums.
-const Block attention_sum_norm = {norm("attn_output_norm.weight", embedding),
-                                  vector("attn_output_norm.bias", {embedding}, 0, 0.25f)};
-const Block feed_forward_sum_norm = {norm("layer_output_norm.weight", embedding),
-                                     vector("layer_output_norm.bias", {embedding}, 0, 0.25f)};
-const Block down_bias = {vector("ffn_down.bias", {embedding}, 0, 0.2f)};
-const Block ungated_mixture = {
+constexpr Row attention_sum_norm[] = {norm("attn_output_norm.weight", embedding),
+                                      vector("attn_output_norm.bias", {embedding}, 0, 0.25f)};
+constexpr Row feed_forward_sum_norm[] = {norm("layer_output_norm.weight", embedding),
+                                         vector("layer_output_norm.bias", {embedding}, 0, 0.25f)};
+constexpr Row down_bias[] = {vector("ffn_down.bias", {embedding}, 0, 0.2f)};
+constexpr Row ungated_mixture[] = {
     router(),
     experts("ffn_up_exps.weight", embedding, feed_forward),
     experts("ffn_down_exps.weight", feed_forward, embedding, TensorRole::ffn_down),
@@ -716,7 +718,7 @@ const Architecture architectures[] = {
                   streams, side_path}}},
      .has_window_pattern = true},
     {"falcon-h1",  // its norm has a name without ".weight"
-     {{"*", {attn_norm, attention, mamba2, {norm("ffn_norm", embedding)}, gated_ffn}}}},
+     {{"*", {attn_norm, attention, mamba2, unsuffixed_ffn_norm, gated_ffn}}}},
 };
 
 }  // namespace

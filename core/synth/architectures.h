@@ -2,7 +2,11 @@
 // tensors, and a dimension one of the sizes of its layer.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -38,17 +42,33 @@ struct Sizes {
 
 using Size = std::uint64_t Sizes::*;
 
+// Of a tensor: at most four. A constant, since tables of vectors would be made at every start.
+class Dims {
+ public:
+  constexpr Dims(std::initializer_list<Size> sizes) : count_(sizes.size()) {
+    std::copy(sizes.begin(), sizes.end(), sizes_);
+  }
+
+  constexpr const Size* begin() const { return sizes_; }
+  constexpr const Size* end() const { return sizes_ + count_; }
+  constexpr Size operator[](std::size_t i) const { return sizes_[i]; }
+
+ private:
+  Size sizes_[4] = {};
+  std::size_t count_;
+};
+
 // A tensor of each layer of a kind; the name goes after "blk.N.".
 struct Row {
   const char* name;
-  std::vector<Size> dims;
+  Dims dims;
   Fill fill = Fill::matrix;
   float mean = 0;
   float deviation = 1;  // of a matrix: a factor of what suits its number of columns
   TensorRole role = TensorRole::other;
 };
 
-using Block = std::vector<Row>;
+using Block = std::span<const Row>;
 
 struct LayerKinds {
   std::string_view kinds;  // characters of Shape::kinds
