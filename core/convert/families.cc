@@ -362,7 +362,8 @@ void check_windows(const Config& config, std::uint64_t period) {
   const nlohmann::json* kinds = config.find_list("layer_types");
   for (std::size_t i = 0; kinds != nullptr && i < kinds->size(); ++i) {
     const bool slides = (i + 1) % period != 0;
-    if ((*kinds)[i] != (slides ? "sliding_attention" : "full_attention")) {
+    const auto* kind = (*kinds)[i].get_ptr<const std::string*>();
+    if (kind == nullptr || *kind != (slides ? "sliding_attention" : "full_attention")) {
       throw config.error("layer_types",
                          fmt::format("is not that every layer has a window but each {}th", period));
     }
@@ -371,7 +372,8 @@ void check_windows(const Config& config, std::uint64_t period) {
   const std::string letters = std::string(period - 1, 'L') + "G";
   for (const char* key : {"sliding_window_pattern", "_sliding_window_pattern"}) {
     const nlohmann::json* pattern = config.find(key);
-    if (pattern != nullptr && *pattern == letters) continue;
+    const auto* text = pattern == nullptr ? nullptr : pattern->get_ptr<const std::string*>();
+    if (text != nullptr && *text == letters) continue;
     if (config.find_count(key).value_or(period) != period) {
       throw config.error(key, fmt::format("is not {}", period));
     }
