@@ -358,12 +358,17 @@ float window_rope_base(const Config& config) {
   return local->find_number("rope_theta").value_or(10000);
 }
 
+// The comparison of nlohmann makes a temporary value, of which g++ 12 warns.
+bool is_text(const nlohmann::json& value, std::string_view text) {
+  const auto* own = value.get_ptr<const std::string*>();
+  return own != nullptr && *own == text;
+}
+
 void check_windows(const Config& config, std::uint64_t period) {
   const nlohmann::json* kinds = config.find_list("layer_types");
   for (std::size_t i = 0; kinds != nullptr && i < kinds->size(); ++i) {
     const bool slides = (i + 1) % period != 0;
-    const auto* kind = (*kinds)[i].get_ptr<const std::string*>();
-    if (kind == nullptr || *kind != (slides ? "sliding_attention" : "full_attention")) {
+    if (!is_text((*kinds)[i], slides ? "sliding_attention" : "full_attention")) {
       throw config.error("layer_types",
                          fmt::format("is not that every layer has a window but each {}th", period));
     }
@@ -372,8 +377,7 @@ void check_windows(const Config& config, std::uint64_t period) {
   const std::string letters = std::string(period - 1, 'L') + "G";
   for (const char* key : {"sliding_window_pattern", "_sliding_window_pattern"}) {
     const nlohmann::json* pattern = config.find(key);
-    const auto* text = pattern == nullptr ? nullptr : pattern->get_ptr<const std::string*>();
-    if (text != nullptr && *text == letters) continue;
+    if (pattern != nullptr && is_text(*pattern, letters)) continue;
     if (config.find_count(key).value_or(period) != period) {
       throw config.error(key, fmt::format("is not {}", period));
     }

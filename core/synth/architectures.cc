@@ -19,7 +19,7 @@ constexpr Row norm(const char* name, Size size) {
   return {name, {size}, Fill::vector, 1.0f, 0.1f};
 }
 
-constexpr Row vector(const char* name, Dims dims, float mean, float deviation) {
+constexpr Row vector(const char* name, Few<Size, 4> dims, float mean, float deviation) {
   return {name, dims, Fill::vector, mean, deviation};
 }
 
@@ -358,7 +358,7 @@ constexpr Row ungated_mixture[] = {
     experts("ffn_down_exps.weight", feed_forward, embedding, TensorRole::ffn_down),
 };
 
-const Architecture architectures[] = {
+constexpr Architecture architectures[] = {
     {.name = "bert",
      .layers = {{"*",
                  {attention, attention_biases, output_bias, attention_sum_norm, plain_ffn,

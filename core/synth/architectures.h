@@ -8,7 +8,6 @@
 #include <initializer_list>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "core/quant/quant_mix.h"
 #include "core/synth/tensors.h"
@@ -42,26 +41,28 @@ struct Sizes {
 
 using Size = std::uint64_t Sizes::*;
 
-// Of a tensor: at most four. A constant, since tables of vectors would be made at every start.
-class Dims {
+// At most `most` elements, as a constant: a table of vectors would be made at every start.
+template <typename Element, std::size_t most>
+class Few {
  public:
-  constexpr Dims(std::initializer_list<Size> sizes) : count_(sizes.size()) {
-    std::copy(sizes.begin(), sizes.end(), sizes_);
+  constexpr Few() = default;
+  constexpr Few(std::initializer_list<Element> elements) : count_(elements.size()) {
+    std::copy(elements.begin(), elements.end(), elements_);
   }
 
-  constexpr const Size* begin() const { return sizes_; }
-  constexpr const Size* end() const { return sizes_ + count_; }
-  constexpr Size operator[](std::size_t i) const { return sizes_[i]; }
+  constexpr const Element* begin() const { return elements_; }
+  constexpr const Element* end() const { return elements_ + count_; }
+  constexpr const Element& operator[](std::size_t i) const { return elements_[i]; }
 
  private:
-  Size sizes_[4] = {};
-  std::size_t count_;
+  Element elements_[most] = {};
+  std::size_t count_ = 0;
 };
 
 // A tensor of each layer of a kind; the name goes after "blk.N.".
 struct Row {
   const char* name;
-  Dims dims;
+  Few<Size, 4> dims;
   Fill fill = Fill::matrix;
   float mean = 0;
   float deviation = 1;  // of a matrix: a factor of what suits its number of columns
@@ -72,12 +73,12 @@ using Block = std::span<const Row>;
 
 struct LayerKinds {
   std::string_view kinds;  // characters of Shape::kinds
-  std::vector<Block> blocks;
+  Few<Block, 12> blocks;
 };
 
 struct Architecture {
   std::string_view name;  // Shape::tensors or Shape::architecture
-  std::vector<LayerKinds> layers;
+  Few<LayerKinds, 4> layers;
   std::string_view dense = {};  // describes the layers without experts; empty: there are none
   const char* final_norm = "output_norm.weight";  // null: none
   std::string_view bare_norm = {};                // that layer 0 does not have; empty: it has all
