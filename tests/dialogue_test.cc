@@ -463,6 +463,24 @@ TEST_CASE("a message that the template leaves out is moved, or there is a warnin
                                    message("user", ""), message("user", "<&>")}));
 }
 
+TEST_CASE("a text that the template edits is not left out") {
+  const std::string editing =
+      "{% for m in messages %}[{{ m.role }}]"
+      "{{ m.content | replace('/no_think', '') | trim }}{% endfor %}";
+  for (const std::string text : {"Be /no_think brief.", "/no_think", "\xC2\xA0 x \xE3\x80\x80"}) {
+    const std::string prompt =
+        prompt_of(editing, Json::array({message("system", text), message("user", text)}));
+    INFO(text);
+    CHECK(has(prompt, "[system]"));
+    CHECK(has(prompt, "[user]"));
+  }
+  // What is left out for its role stays so beside one that is edited.
+  std::string warning;
+  prompt_of("{% for m in messages if m.role == 'user' %}{{ m.content | upper }}{% endfor %}",
+            Json::array({message("user", "hi"), message("tool", "7")}), &warning);
+  CHECK(has(warning, "\"tool\""));
+}
+
 TEST_CASE("parts of a content reach templates that look into them, and others as a text") {
   const std::string translate =
       "{% for m in messages %}[{{ m.role }}]{% if m.role == 'user' %}{% set part = m.content[0] %}"

@@ -189,6 +189,11 @@ TEST_CASE("thoughts are apart from the answer, wherever the pieces are cut") {
       {"<think>", "", "no thought", "", "no thought"},
       {"<think>", "", "<think>\n\n</think>\n\nC", "", "C"},
       {"<think>", "<think>", "never ends", "never ends", ""},
+      // Marks in texts about marks.
+      {"<think>", "", "Write <think> first, </think> last.", "",
+       "Write <think> first, </think> last."},
+      {"<think>", "<think>", "A <think>\nB</think> C</think>", "A <think>\nB", "C</think>"},
+      {"<think>", "<think>", "\n<think>\nA</think></think>\nC", "A", "C"},
       {"[THINK]", "", "[THINK]A[/THINK]C", "A", "C"},
       {"<|channel>", "", "<|channel>thought\nA\n<channel|>C", "A", "C"}};
   for (const Case& test : cases) {

@@ -139,6 +139,23 @@ Json Dialogue::variables_of(const DialogueBody& body) const {
   return variables;
 }
 
+// The message that the template leaves out of its `prompt`, if there is one. A text that it edits,
+// or of which it trims more than white space of ASCII, is not to be found there either; but then a
+// number in its place is.
+std::optional<std::size_t> Dialogue::find_left_out(const Given& given,
+                                                   const jinja::Text& prompt) const {
+  const Json& messages = given.variables["messages"];
+  const auto missing = find_missing(messages, prompt.bytes());
+  if (!missing) return std::nullopt;
+  Json variables = given.variables;
+  Json& numbers = variables["messages"] = with_numbers(messages);
+  try {
+    return find_missing(numbers, template_->render(variables, given.now).bytes());
+  } catch (const jinja::RenderError&) {
+    return missing;
+  }
+}
+
 // Renders `messages` as they are, or in the first other form of their system texts with which all
 // of them appear in the prompt. Nothing: there is no such form; then `best` may be a prompt in
 // which a message is missing. No prompt may contain `mark`, if that is not empty.
@@ -151,7 +168,7 @@ std::optional<jinja::Text> Dialogue::try_forms(Json messages, std::string_view m
     try {
       jinja::Text text = template_->render(given.variables, given.now);
       if (!mark.empty() && text.bytes().find(mark) != std::string::npos) return std::nullopt;
-      const auto missing = find_missing(tried, text.bytes());
+      const auto missing = find_left_out(given, text);
       if (!missing) return text;
       missing_role = text_of(tried[*missing], "role");
       if (!best.text || *missing > best.missing)

@@ -137,6 +137,7 @@ class Dialogue {
     std::tm now;
   };
   nlohmann::ordered_json variables_of(const DialogueBody& body) const;
+  std::optional<std::size_t> find_left_out(const Given& given, const jinja::Text& prompt) const;
   std::optional<jinja::Text> try_forms(nlohmann::ordered_json messages, std::string_view mark,
                                        Given& given, Incomplete& best) const;
   jinja::Text render(const DialogueBody& body, std::string& warning) const;

@@ -1,6 +1,7 @@
 #include "core/chat/message_forms.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <utility>
 
 #include "core/chat/bounded_json.h"
@@ -202,9 +203,11 @@ std::optional<Json> with_joined_systems(const Json& messages) {
   const auto end = std::find_if_not(messages.begin(), messages.end(), is_system);
   if (end - messages.begin() < 2) return std::nullopt;
   Json first = messages[0];
+  std::string text = text_in(first, "content");
   for (auto other = messages.begin() + 1; other != end; ++other) {
-    first["content"] = text_in(first, "content") + "\n\n" + text_in(*other, "content");
+    text.append("\n\n").append(text_in(*other, "content"));
   }
+  first["content"] = std::move(text);
   Json joined = Json::array({std::move(first)});
   joined.insert(joined.end(), end, messages.end());
   return joined;
@@ -226,6 +229,22 @@ std::optional<Json> with_merged_system(const Json& messages) {
     return std::nullopt;
   }
   return merged;
+}
+
+Json with_numbers(Json messages) {
+  std::size_t count = 0;
+  const auto number = [&](Json& text) {
+    if (text.is_string() && !trimmed(text.get_ref<const std::string&>()).empty()) {
+      text = fmt::format("{:012}", ++count);
+    }
+  };
+  return each_content(std::move(messages), [&](const Json&, Json& content) {
+    number(content);
+    if (!content.is_array()) return;
+    for (Json& part : content) {
+      if (part.is_object() && part.contains("text")) number(part["text"]);
+    }
+  });
 }
 
 std::optional<std::size_t> find_missing(const Json& messages, std::string_view prompt) {

@@ -54,6 +54,9 @@ std::optional<nlohmann::ordered_json> with_joined_systems(const nlohmann::ordere
 // system texts often refuse or ignore one.
 std::optional<nlohmann::ordered_json> with_merged_system(const nlohmann::ordered_json& messages);
 
+// A number in place of each text that is not empty: no template edits or trims it.
+nlohmann::ordered_json with_numbers(nlohmann::ordered_json messages);
+
 // The first message whose text does not appear in a prompt, not even in part: the longest stretch
 // of it without marks that templates escape is looked for. Nothing: there is none.
 std::optional<std::size_t> find_missing(const nlohmann::ordered_json& messages,

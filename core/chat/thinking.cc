@@ -68,10 +68,13 @@ void ThinkingSplitter::take_mark(std::size_t mark, SplitText& result) {
     result.answer += marks_[mark];
   } else if (mark > close || (mark == open && !held_call_.empty())) {
     held_call_ += marks_[mark];
+  } else if (has_text_ && (!is_inside_ || mark == open)) {
+    take_text(marks_[mark], result);
   } else {
     take_text(std::exchange(held_call_, {}), result);  // it was a part of the thought
     is_inside_ = mark == open;
     skips_space_ = true;
+    has_text_ = false;
     held_space_.clear();
   }
 }
@@ -91,11 +94,12 @@ void ThinkingSplitter::take_text(std::string_view text, SplitText& result) {
     if (text.empty()) return;
     skips_space_ = false;
   }
+  const std::string_view kept = without_space_behind(text);
+  has_text_ = has_text_ || !kept.empty();
   if (!is_inside_) {
     result.answer += text;
     return;
   }
-  const std::string_view kept = without_space_behind(text);
   if (!kept.empty()) {
     result.thought += held_space_;
     result.thought += kept;

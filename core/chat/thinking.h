@@ -37,6 +37,9 @@ bool opens_thought(const ThinkingForm& form, std::string_view prompt);
 // Splits an answer that arrives in pieces. White space at both ends of the thought, and between it
 // and the answer, is dropped. Not for harmony.
 //
+// A mark ends or begins a part only where it can: one in an answer that has begun, or the beginning
+// of a thought within a thought, is text that speaks of marks.
+//
 // Calls of tools may stand in the answer, and models also write them without an end of their
 // thought. So from a mark of calls on, the text of a thought is held back: it is a part of the
 // thought if that ends later. In the answer nothing behind such a mark is the mark of a thought.
@@ -66,6 +69,7 @@ class ThinkingSplitter {
   bool is_inside_;
   bool is_call_ = false;    // everything from here on is the answer
   bool skips_space_;        // white space that comes next is dropped
+  bool has_text_ = false;   // the thought or the answer has more than white space
   std::string held_space_;  // white space in the thought; dropped if the thought ends there
   std::string held_call_;   // of the thought, from a mark of calls on
 };

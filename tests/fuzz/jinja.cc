@@ -54,6 +54,7 @@ void run(std::string_view input) {
   static_cast<void>(chat::with_marked_parts(messages, "mark"));
   static_cast<void>(chat::with_user_parts(messages));
   static_cast<void>(chat::with_joined_systems(messages));
+  static_cast<void>(chat::with_numbers(messages));
   static_cast<void>(chat::with_merged_system(messages));
   static_cast<void>(
       chat::adapted(messages, {.knows_developer = false, .wants_argument_texts = true}));
