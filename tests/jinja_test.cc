@@ -337,6 +337,7 @@ TEST_CASE("whatever takes long counts as many steps") {
   RenderOptions few = options();
   few.steps_max = 200'000;
   const std::string hundred = "{% for i in range(100) %}";
+  const std::string thousand = "{% for i in range(1000) %}";
   for (const std::string& source : std::vector<std::string>{
            "{% set d = {" + numbered(5000, "", ": 1, ") + "} %}",
            "{% set n = namespace(" + numbered(4000, "a", "=1, ") + ") %}",
@@ -364,7 +365,10 @@ TEST_CASE("whatever takes long counts as many steps") {
            "{% set d = {} %}{% for i in range(9) %}{% set _ = d.update({'" +
                std::string(100'000, 'x') + "' ~ i: 1}) %}{% endfor %}" + hundred + "{{ d." +
                std::string(100'001, 'x') + " }}{% endfor %}",
-           hundred + "{% set b = [1] | batch(100000, 0) %}{% endfor %}"}) {
+           hundred + "{% set b = [1] | batch(100000, 0) %}{% endfor %}",
+           thousand + "{{ 0.1 | round(300) }}{% endfor %}",
+           thousand + "{{ '%.300f' % 1e300 }}{% endfor %}",
+           thousand + "{{ '{:.300g}'.format(0.5) }}{% endfor %}"}) {
     INFO(source.substr(0, 80));
     CHECK_THROWS_WITH(Template(source).render({}, few),
                       sluice::test::Contains("it takes too many steps"));

@@ -6,6 +6,7 @@
 
 #include "base/number.h"
 #include "core/chat/jinja/arguments.h"
+#include "core/chat/jinja/formatting.h"
 #include "core/chat/jinja/operations.h"
 #include "core/chat/jinja/text_operations.h"
 
@@ -120,10 +121,13 @@ Value filter_abs(Evaluator&, const Value& subject, const Arguments& arguments) {
 }
 
 // Rounds half to even, by the decimal digits of the number.
-double round_common(double number, std::int64_t precision) {
+double round_common(Heap& heap, double number, std::int64_t precision) {
+  constexpr double whole_from = 9007199254740992.0;  // 2^53: there is no fraction from here on
   if (precision >= 0) {
-    const std::string digits =
-        fmt::format("{:.{}f}", number, std::min<std::int64_t>(precision, 300));
+    if (!(std::fabs(number) < whole_from)) return number;
+    const auto places = std::min<std::int64_t>(precision, 300);
+    heap.work(static_cast<std::size_t>(places) * steps_of_a_digit);
+    const std::string digits = fmt::format("{:.{}f}", number, places);
     double rounded = number;
     std::from_chars(digits.data(), digits.data() + digits.size(), rounded);
     return rounded;
@@ -150,7 +154,7 @@ std::int64_t round_integer(std::int64_t number, std::int64_t precision) {
   return is_negative ? -rounded : rounded;
 }
 
-Value filter_round(Evaluator&, const Value& subject, const Arguments& arguments) {
+Value filter_round(Evaluator& evaluator, const Value& subject, const Arguments& arguments) {
   const Parameters<2> parameters(arguments, {"precision", "method"});
   const std::int64_t precision = parameters.integer_or(0, 0);
   const std::string method = parameters.has(1) ? parameters.text(1).bytes() : "common";
@@ -159,7 +163,7 @@ Value filter_round(Evaluator&, const Value& subject, const Arguments& arguments)
   if (is<LargeInteger>(subject)) throw Failure("a number is larger than 64 bits");
   if (method == "common") {
     if (const auto integer = as_integer(subject)) return round_integer(*integer, precision);
-    return round_common(*number, precision);
+    return round_common(evaluator.heap(), *number, precision);
   }
   if (method != "ceil" && method != "floor") throw Failure("the method is common, ceil or floor");
   const double scale = std::pow(10.0, static_cast<double>(precision));

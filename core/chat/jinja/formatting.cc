@@ -82,9 +82,13 @@ std::string digits_of(std::uint64_t magnitude, const Spec& spec) {
   }
 }
 
+std::size_t precision_of(const Spec& spec) {
+  return std::min<std::size_t>(spec.precision.value_or(6), 300);
+}
+
 std::string magnitude_of(double number, const Spec& spec) {
   if (!std::isfinite(number)) return std::isnan(number) ? "nan" : "inf";
-  const int precision = static_cast<int>(std::min<std::size_t>(spec.precision.value_or(6), 300));
+  const std::size_t precision = precision_of(spec);
   switch (spec.type) {
     case 'f':
     case 'F':
@@ -124,9 +128,10 @@ std::optional<Text> format_if_integer(const Value& value, const Spec& spec) {
   return integer ? std::optional(format_integer(*integer, spec)) : std::nullopt;
 }
 
-Text format_float(double value, const Spec& spec) {
-  return signed_number(std::signbit(value) && !std::isnan(value),
-                       magnitude_of(std::fabs(value), spec), spec);
+Text format_float(Heap& heap, double value, const Spec& spec) {
+  std::string digits = magnitude_of(std::fabs(value), spec);
+  heap.work((digits.size() + precision_of(spec)) * steps_of_a_digit);
+  return signed_number(std::signbit(value) && !std::isnan(value), std::move(digits), spec);
 }
 
 Text format_text(Text text, const Spec& spec, char default_align) {
@@ -234,7 +239,7 @@ class PercentFormatter {
     if (!number)
       throw Failure(fmt::format("%{} needs a number, not '{}'", spec.type, type_name(value)));
     if (is_float_type(spec.type) && spec.type != '%')
-      return result_.append(format_float(*number, spec));
+      return result_.append(format_float(heap_, *number, spec));
     if (std::string_view("diuxXo").find(spec.type) == std::string_view::npos) {
       throw Failure(fmt::format("'%{}' is no field of a format", spec.type));
     }
@@ -282,12 +287,12 @@ Spec spec_of(const Text& written) {
   return spec;
 }
 
-Text format_value(const Value& value, const Spec& spec) {
+Text format_value(Heap& heap, const Value& value, const Spec& spec) {
   if (const Text* text = text_of(value)) return format_text(*text, spec, '<');
   const auto number = as_number(value);
   if (number && !(is<bool>(value) && spec.type == '\0')) {
     const auto integer = is_float_type(spec.type) ? std::nullopt : format_if_integer(value, spec);
-    return integer ? *integer : format_float(*number, spec);
+    return integer ? *integer : format_float(heap, *number, spec);
   }
   return format_text(to_text(value), spec, '<');
 }
@@ -333,7 +338,7 @@ class BraceFormatter {
     evaluator_.heap().work(1 + weight(value));  // a field may write little of a long text
     if (conversion == 'r') return format_text(repr(value), spec, '<');
     if (conversion == 's') return format_text(to_text(value), spec, '<');
-    return format_value(value, spec);
+    return format_value(evaluator_.heap(), value, spec);
   }
 
   Value value_named(std::string_view name) {

@@ -6,6 +6,9 @@
 
 namespace sluice::chat::jinja {
 
+// What it takes to write a digit of a floating-point number exactly.
+constexpr std::size_t steps_of_a_digit = 4;
+
 // `values` is a tuple of values, a dictionary for "%(name)s", or one value.
 Text format_percent(Heap& heap, const Text& format, const Value& values);
 

@@ -272,6 +272,7 @@ Value slice(Heap& heap, const Value& object, const Value& begin, const Value& en
   const Bounds bounds = bounds_of(size, begin, end, step);
   if (const Text* text = text_of(object)) {
     const bool is_ascii = static_cast<std::size_t>(size) == text->size();
+    if (!is_ascii) heap.work(3 * weight(object));  // to count characters, up to three times
     return heap.string(slice_text(*text, bounds, is_ascii), is_safe(object));
   }
   std::vector<Value> items;

@@ -245,7 +245,7 @@ Value filter_batch(Evaluator& evaluator, const Value& subject, const Arguments& 
   }
   if (!batch.empty()) {
     if (parameters.has(1) && !is<None>(parameters.at(1))) {
-      evaluator.heap().work(count / 8);
+      evaluator.heap().work(count / 2);
       batch.resize(count, parameters.at(1));
     }
     batches.push_back(evaluator.heap().list(std::move(batch)));
@@ -317,6 +317,7 @@ Value filter_map(Evaluator& evaluator, const Value& subject, const Arguments& ar
     for (Value& item : items) {
       count_application(evaluator, item, rest);
       item = evaluator.apply_filter(name, item, rest);
+      evaluator.heap().work(weight(item));
     }
   }
   return evaluator.heap().iterator(std::move(items));

@@ -100,6 +100,7 @@ Value method_replace(Evaluator& evaluator, const Value& self, const Arguments& a
 }
 
 // The bytes of a text from character `begin` to character `end`, which find() takes as arguments.
+// A beginning behind the text is behind its end too: not even an empty text is found there.
 struct Part {
   std::size_t begin;
   std::size_t end;
@@ -108,13 +109,17 @@ struct Part {
 template <std::size_t n>
 Part part_of(const Text& text, const Parameters<n>& parameters, std::size_t first) {
   const auto size = static_cast<std::int64_t>(count_characters(text.bytes()));
-  const auto offset = [&](std::size_t i, std::int64_t other) {
+  const auto character = [&](std::size_t i, std::int64_t other) {
     const bool is_given = parameters.has(i) && !is<None>(parameters.at(i));
     const std::int64_t at = is_given ? parameters.integer_or(i, other) : other;
-    const std::int64_t clamped = std::clamp<std::int64_t>(at < 0 ? at + size : at, 0, size);
-    return offset_of_character(text.bytes(), static_cast<std::size_t>(clamped));
+    return std::max<std::int64_t>(at < 0 ? at + size : at, 0);
   };
-  return {offset(first, 0), offset(first + 1, size)};
+  const auto offset = [&](std::int64_t at) {
+    return offset_of_character(text.bytes(), static_cast<std::size_t>(std::min(at, size)));
+  };
+  const std::int64_t begin = character(first, 0);
+  const std::size_t end = offset(character(first + 1, size));
+  return {begin > size ? text.size() + 1 : offset(begin), end};
 }
 
 std::int64_t position(const Value& self, const Arguments& arguments, bool is_last) {

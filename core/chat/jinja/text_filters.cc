@@ -133,6 +133,7 @@ Value filter_truncate(Evaluator& evaluator, const Value& subject, const Argument
 
 Value filter_urlencode(Evaluator& evaluator, const Value& subject, const Arguments& arguments) {
   const Parameters<0> none(arguments, {});
+  if (is<DictRef>(subject) || is<SequenceRef>(subject)) throw Failure("it takes a text");
   const Text text = to_text(subject);
   Text encoded;
   for (std::size_t at = 0; at < text.size(); ++at) {
