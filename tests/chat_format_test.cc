@@ -131,8 +131,7 @@ const std::map<std::string, Written>& written() {
         "<|im_start|>assistant<|im_sep|>",
         "{% if (message['role'] == 'system') %}{{'<|im_start|>system<|im_sep|>' + "
         "message['content'] + '<|im_end|>'}}{% endif %}"}},
-      {"rwkv-world",
-       {"System: S\n\nUser: U1\n\nAssistant: A1\n\nUser: U2\n\nAssistant:", "rwkv-world"}},
+      {"rwkv-world", {"System: S\n\nUser: U1\n\nAssistant: A1\n\nUser: U2\n\nAssistant:", ""}},
       {"glm4",
        {"[gMASK]<sop><|system|>\nS<|user|>\nU1<|assistant|>\nA1<|user|>\nU2<|assistant|>\n",
         "[gMASK]<sop>{% for item in messages %}{% if item['role'] == 'user' %}<|user|>\n"
@@ -220,79 +219,15 @@ TEST_CASE("the plain dialogue is a script, and the name of the next speaker ends
 TEST_CASE("templates are recognised") {
   for (const auto& [name, expected] : written()) {
     INFO(name);
-    const Family family = recognise_family(expected.template_text);
-    CHECK(family.name == family_named(name).name);
-    const auto tokenizer = tokenizer_of(family);
-    CHECK(text_of(ChatFormat(family, *tokenizer), *tokenizer, sample) == expected.text);
+    if (name == "rwkv-world") continue;  // has none
+    const auto family = find_family(expected.template_text);
+    REQUIRE(family);
+    CHECK(family->name == family_named(name).name);
   }
-}
-
-TEST_CASE("what a template says about its family is taken over") {
-  const auto first_text = [](const std::string& template_text) {
-    const Family family = recognise_family(template_text);
-    const auto tokenizer = tokenizer_of(family);
-    return text_of(ChatFormat(family, *tokenizer), *tokenizer, {{Role::user, "U"}});
-  };
-  // Qwen2: a system text of its own.
-  CHECK(
-      first_text("{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\n"
-                 "You are a helpful assistant.<|im_end|>\\n' }}{% endif %}") ==
-      "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nU<|im_end|>\n"
-      "<|im_start|>assistant\n");
-  // Qwen2.5: the first place that looks like one is an expression.
-  CHECK(first_text("{{- '<|im_start|>system\\n' + messages[0]['content'] + '<|im_end|>\\n' }}"
-                   "{{- '<|im_start|>system\\nYou are Qwen.<|im_end|>\\n' }}")
-            .starts_with("<|im_start|>system\nYou are Qwen.<|im_end|>\n<|im_start|>user"));
-  // QwQ and Qwen3.5: an answer begins with a thought.
-  CHECK(
-      first_text("{{- '<|im_start|>assistant\\n<think>\\n' }}").ends_with("assistant\n<think>\n"));
-  CHECK(first_text("{{- '<|im_start|>assistant\\n' }}{%- if enable_thinking is false %}{{- "
-                   "'<think>\\n\\n</think>\\n\\n' }}{%- else %}{{- '<think>\\n' }}{%- endif %}")
-            .ends_with("assistant\n<think>\n"));
-  CHECK(first_text("{{- '<|im_start|>assistant\\n' }}{%- if enable_thinking is false %}{{- "
-                   "'<think>\\n\\n</think>\\n\\n' }}{%- endif %}")
-            .ends_with("assistant\n"));
-  // Llama 3.1: always a system turn, with dates.
-  CHECK(
-      first_text(
-          "{{- bos_token }}{%- set date_string = \"26 Jul 2024\" %}{{- \"<|start_header_id|>"
-          "system<|end_header_id|>\\n\\n\" }}{{- \"Cutting Knowledge Date: December 2023\\n\""
-          " }}{{- \"<|eot_id|>\" }}") ==
-      "<s><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
-      "Today Date: 26 Jul 2024\n\n<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nU<|eot_id|>"
-      "<|start_header_id|>assistant<|end_header_id|>\n\n");
-  // GLM-4-0414: the model itself writes the newline.
-  const std::string glm =
-      "[gMASK]<sop>\n{%- for m in messages %}<|assistant|>\n{{ m.content }}"
-      "{%- endfor %}{% if add_generation_prompt %}<|assistant|>";
-  CHECK(first_text(glm + "{% endif %}").ends_with("U<|assistant|>"));
-  CHECK(first_text(glm + "\n{%- endif %}").ends_with("U<|assistant|>"));
-  CHECK(first_text(glm + "\n{% endif %}").ends_with("U<|assistant|>\n"));
-}
-
-// In quadratic time these would take an hour together.
-TEST_CASE("the longest templates are recognised in linear time") {
-  for (const char* repeated : {"\\n", "'+'", "<|im_start|>system\n", "{ <|im_start|>system\n"}) {
-    std::string text;
-    while (text.size() < std::size_t{8} << 20U) text += repeated;
-    INFO(repeated);
-    CHECK(recognise_family(text + "<|im_start|>'<|im_end|>").default_system.empty());
-    CHECK(recognise_family(text + "<|im_start|>system\nHi<|im_end|>").name == "ChatML");
-  }
-}
-
-TEST_CASE("a template that is not known is an error that says what to do") {
   for (const char* text :
        {"", "{{ messages }}", "[INST] <<SYS>>\\n", "<|start|>user<|message|>x<|end|>",
         "{{ '<|user|>\\n' + message['content'] + eos_token }}"}) {
-    INFO(text);
-    std::string what;
-    try {
-      recognise_family(text);
-    } catch (const UsageError& error) {
-      what = error.what();
-    }
-    CHECK(what.find("--chat-format (chatml, ") != std::string::npos);
+    CHECK_FALSE(find_family(text));
   }
   CHECK_THROWS_AS(family_named("morse"), UsageError);
 }
@@ -395,7 +330,9 @@ TEST_CASE("Phi-3 in the tokens of Phi-3, recognised from its file") {
   const auto model = sluice::gguf::Model::open(*path, {.header_only = true});
   const auto tokenizer = Tokenizer::from_metadata(model.metadata());
   const std::string_view text = model.metadata().require_string("tokenizer.chat_template");
-  const ChatFormat format(recognise_family(text), *tokenizer);
+  const auto family = find_family(text);
+  REQUIRE(family);
+  const ChatFormat format(*family, *tokenizer);
   CHECK(format.name() == "Phi-3");
   // White space behind a control token of the format belongs to the token.
   const Tokens expected = {1, 32010, 15043, 32007, 32001, 6324, 32007};
@@ -441,7 +378,13 @@ TEST_CASE("a system message in the middle is refused where it would need a turn 
   const Family family = family_named("gemma");
   const auto tokenizer = tokenizer_of(family);
   const Conversation wrong = {{Role::user, "U"}, {Role::system, "S"}};
-  CHECK_THROWS_AS(ChatFormat(family, *tokenizer).encode(wrong, true), UsageError);
+  const ChatFormat format(family, *tokenizer);
+  CHECK_THROWS_AS(format.encode(wrong, true), UsageError);
+  // One without a user's message behind it has that turn for itself.
+  CHECK(text_of(format, *tokenizer, {{Role::system, "S"}}) ==
+        "<s><start_of_turn>user\nS<end_of_turn>\n<start_of_turn>model\n");
+  CHECK(text_of(format, *tokenizer, {{Role::system, "S"}, {Role::assistant, "A"}}, false) ==
+        "<s><start_of_turn>user\nS<end_of_turn>\n<start_of_turn>model\nA<end_of_turn>\n");
 }
 
 TEST_CASE("conversations go to JSON and back, and what is none is refused") {

@@ -69,46 +69,39 @@ std::vector<Token> ChatFormat::encode(std::span<const Message> messages,
   if (const auto bos = tokenizer_->bos(); bos && with_bos) tokens.push_back(*bos);
   append(std::array<TextPart, 1>{{{family_.preamble, true}}}, tokens);
 
+  const auto append_turn = [&](const Family::Turn& turn, std::string_view lead,
+                               std::string_view content) {
+    const std::string_view joint = lead.empty() || content.empty() ? "" : "\n\n";
+    append(std::array<TextPart, 5>{{{turn.before, true},
+                                    {lead, false},
+                                    {joint, false},
+                                    {content, false},
+                                    {turn.after, true}}},
+           tokens);
+  };
   // System messages at the beginning become one text; later ones, if allowed, become turns of their
   // own.
   const std::size_t systems = count_leading_systems(messages);
-  const bool has_system = systems != 0;
-  std::string system(has_system ? content_of(messages[0]) : family_.default_system);
-  for (const Message& message : messages.first(systems).subspan(has_system ? 1 : 0)) {
-    system.append("\n\n").append(content_of(message));
+  std::string system;
+  for (const Message& message : messages.first(systems)) {
+    system.append(system.empty() ? "" : "\n\n").append(content_of(message));
   }
-  std::string_view merged_system;  // to be put in front of the first user message
-  if (has_system || !system.empty() || family_.always_has_system) {
-    if (family_.system_place == Family::SystemPlace::first_user_turn) {
-      merged_system = system;
-    } else {
-      append(
-          std::array<TextPart, 3>{
-              {{family_.system.before, true}, {system, false}, {family_.system.after, true}}},
-          tokens);
-    }
-  }
+  const bool is_merged = family_.system_place == Family::SystemPlace::first_user_turn;
+  std::string_view merged;  // to be put in front of the first user message
+  if (is_merged) merged = system;
+  if (!is_merged && systems != 0) append_turn(family_.system, {}, system);
   for (const Message& message : messages.subspan(systems)) {
     if (message.role == Role::assistant) {
+      if (!merged.empty()) append_turn(family_.user, {}, std::exchange(merged, {}));
       append_answer(message, tokens);
-      continue;
+    } else if (message.role == Role::system) {
+      append_turn(family_.system, {}, content_of(message));
+    } else {
+      append_turn(family_.user, std::exchange(merged, {}), content_of(message));
     }
-    if (message.role == Role::system) {
-      append(std::array<TextPart, 3>{{{family_.system.before, true},
-                                      {content_of(message), false},
-                                      {family_.system.after, true}}},
-             tokens);
-      continue;
-    }
-    append(std::array<TextPart, 5>{{{family_.user.before, true},
-                                    {merged_system, false},
-                                    {merged_system.empty() ? "" : "\n\n", false},
-                                    {content_of(message), false},
-                                    {family_.user.after, true}}},
-           tokens);
-    merged_system = {};
   }
   if (add_generation_prompt) {
+    if (!merged.empty()) append_turn(family_.user, {}, merged);
     append(std::array<TextPart, 1>{{{family_.generation_prompt, true}}}, tokens);
   }
   return tokens;

@@ -1,8 +1,8 @@
 // Writes conversations for a model: the chat formats of the major families of models.
 //
-// A GGUF file describes its format by a program in a template language (tokenizer.chat_template).
-// Here its text only tells which family, and which variant of it, the model belongs to. The
-// families themselves are data (core/chat/families.h).
+// A GGUF file describes its format by a program in a template language (tokenizer.chat_template),
+// which core/chat/chat_template.h runs. For a file without one a format is named; beside a template
+// its family says what ends an answer. The families are data (core/chat/families.h).
 //
 // What people write cannot become markup: control tokens are taken from the format alone, and a
 // message that spells one out is encoded as ordinary text.

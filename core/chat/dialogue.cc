@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <utility>
 
 #include "core/error.h"
@@ -56,14 +57,14 @@ ChatSource ChatSource::choose(const std::string& format, const gguf::Metadata& m
   if (format != "auto") return {nullptr, family_named(format)};
   const std::string text(metadata.find_string("tokenizer.chat_template").value_or(""));
   if (is_family_name(text)) return {nullptr, family_named(text)};
-  ChatSource source;
-  if (auto chat_template = ChatTemplate::from_metadata(metadata)) {
-    source.chat_template = std::make_shared<const ChatTemplate>(*std::move(chat_template));
-    source.family = find_family(text);
-  } else {
-    source.family = recognise_family(text);  // throws, with the remedy
+  auto chat_template = ChatTemplate::from_metadata(metadata);
+  if (!chat_template) {
+    throw UsageError(
+        fmt::format("the model file has no chat template; if it is a base model, --chat-format "
+                    "plain holds a plain dialogue, or else name one with --chat-format ({})",
+                    fmt::join(family_names(), ", ")));
   }
-  return source;
+  return {std::make_shared<const ChatTemplate>(*std::move(chat_template)), find_family(text)};
 }
 
 std::optional<ChatSource> ChatSource::find(const std::string& format,

@@ -184,118 +184,38 @@ Family plain() {
           .trims_content = true};
 }
 
-// The text of a template, made easy to search: escaped newlines become newlines, and literals that
-// are added to each other become one.
-class TemplateText {
- public:
-  explicit TemplateText(std::string_view text) : text_(text) {
-    replace("\\n", "\n");
-    for (const char* joint : {"' + '", "'+'", "\" + \"", "\"+\""}) replace(joint, "");
-  }
-
-  bool has(std::string_view part) const { return text_.find(part) != std::string::npos; }
-
-  // The text between `before` and `after`, at the first place where it is plain text and not part
-  // of the program; empty when there is none. In linear time.
-  std::string plain_text_between(std::string_view before, std::string_view after) const {
-    const std::string_view all = text_;
-    for (std::size_t at = all.find(before); at != std::string_view::npos;) {
-      const std::size_t begin = at + before.size();
-      const std::size_t end = std::min(all.find_first_of("'\"{}", begin), all.size());
-      const std::size_t size = all.substr(begin, end - begin + after.size()).find(after);
-      if (size != std::string_view::npos) return std::string(all.substr(begin, size));
-      // What begins further on in the same plain text does not end in it either.
-      at = all.find(before, std::max(at + 1, end - std::min(end, before.size())));
-    }
-    return {};
-  }
-
-  // Whether the last `part` is followed by a newline that is printed; "{%-" would remove it.
-  bool ends_line(std::string_view part) const {
-    const std::size_t at = text_.rfind(part);
-    if (at == std::string::npos) return false;
-    const std::string_view rest = std::string_view(text_).substr(at + part.size());
-    const std::size_t next = rest.find_first_not_of(" \n");
-    if (!rest.starts_with('\n') || next == std::string_view::npos) return false;
-    return !rest.substr(next).starts_with("{%-") && !rest.substr(next).starts_with("{{-");
-  }
-
- private:
-  void replace(std::string_view from, std::string_view to) {
-    std::string replaced;
-    std::size_t kept = 0;
-    for (std::size_t at = text_.find(from); at != std::string::npos; at = text_.find(from, kept)) {
-      replaced.append(text_, kept, at - kept).append(to);
-      kept = at + from.size();
-    }
-    text_ = replaced.append(text_, kept);
-  }
-
-  std::string text_;
-};
-
-// Reasoning models begin an answer with a thought, which the template opens.
-Family chatml_of(const TemplateText& text) {
-  Family family = chatml();
-  family.default_system = text.plain_text_between("<|im_start|>system\n", "<|im_end|>");
-  if (text.has("<|im_start|>assistant\n<think>\n'") || text.has("{{- '<think>\n' }}")) {
-    family.generation_prompt += "<think>\n";
-  }
-  return family;
+bool has(std::string_view template_text, std::string_view part) {
+  return template_text.find(part) != std::string_view::npos;
 }
 
-// Since 3.1 there is always a system turn, which begins with two dates. The second should be the
-// present date; the template's own default keeps conversations reproducible.
-Family llama3_of(const TemplateText& text) {
-  Family family = llama3();
-  if (!text.has("Cutting Knowledge Date: December 2023")) return family;
-  const std::string date = text.plain_text_between("date_string = \"", "\"");
-  family.name = "Llama 3.1";
-  family.always_has_system = true;
-  family.system.before += fmt::format("Cutting Knowledge Date: December 2023\nToday Date: {}\n\n",
-                                      date.empty() ? "26 Jul 2024" : date);
-  return family;
-}
-
-Family mistral_of(const TemplateText& text) {
-  const bool has_spaces = text.has("[INST] ") || text.has("[SYSTEM_PROMPT] ");
-  if (text.has("[SYSTEM_PROMPT]")) return has_spaces ? mistral_v7() : for_tekken(mistral_v7());
-  if (text.has(" [/INST]")) return mistral_v1();
+Family mistral_of(std::string_view text) {
+  const bool has_spaces = has(text, "[INST] ") || has(text, "[SYSTEM_PROMPT] ");
+  if (has(text, "[SYSTEM_PROMPT]")) return has_spaces ? mistral_v7() : for_tekken(mistral_v7());
+  if (has(text, " [/INST]")) return mistral_v1();
   return has_spaces ? mistral_v3() : for_tekken(mistral_v3());
 }
 
-Family glm4_of(const TemplateText& text) {
-  Family family = glm4();
-  if (!text.has("add_generation_prompt") || text.ends_line("<|assistant|>")) return family;
-  family.generation_prompt = "<|assistant|>";
-  family.answer_lead = "\n";
-  return family;
-}
-
-Family phi_of(const TemplateText& text) {
-  return text.has("<|end|>\n") ? phi3() : phi4_mini();
-}
-
-// gpt-oss has <|end|> and Llama 2 has [INST] too, but they are other families.
-std::optional<Family> family_of(const TemplateText& text) {
-  const bool is_harmony = text.has("<|channel|>") || text.has("<|message|>");
-  if (text.has("[gMASK]<sop>")) return glm4_of(text);
-  if (text.has("<|start_header_id|>") && text.has("<|eot_id|>")) return llama3_of(text);
-  if (text.has("<start_of_turn>")) return gemma();
-  if (text.has("<|turn>") && text.has("<turn|>")) return gemma4();
-  if (text.has("<|start_of_role|>")) return granite();
-  if (text.has("<|im_start|>") && text.has("<|im_sep|>")) return phi4();
-  if (text.has("<|im_start|>")) return chatml_of(text);
-  if (text.has("[INST]") && !text.has("<<SYS>>")) return mistral_of(text);
-  if (text.has("<|end|>") && !is_harmony) return phi_of(text);
-  return std::nullopt;
+// Only Phi-3 writes newlines: characters of the template, or escapes in a text of it.
+Family phi_of(std::string_view text) {
+  const bool has_newline = has(text, "|>\n") || has(text, "'\n'") || has(text, "\\n");
+  return has_newline ? phi3() : phi4_mini();
 }
 
 }  // namespace
 
-std::optional<Family> find_family(std::string_view template_text) {
-  if (is_family_name(template_text)) return family_named(template_text);
-  return family_of(TemplateText(template_text));
+// gpt-oss has <|end|> and Llama 2 has [INST] too, but they are other families.
+std::optional<Family> find_family(std::string_view text) {
+  const bool is_harmony = has(text, "<|channel|>") || has(text, "<|message|>");
+  if (has(text, "[gMASK]<sop>")) return glm4();
+  if (has(text, "<|start_header_id|>") && has(text, "<|eot_id|>")) return llama3();
+  if (has(text, "<start_of_turn>")) return gemma();
+  if (has(text, "<|turn>") && has(text, "<turn|>")) return gemma4();
+  if (has(text, "<|start_of_role|>")) return granite();
+  if (has(text, "<|im_start|>") && has(text, "<|im_sep|>")) return phi4();
+  if (has(text, "<|im_start|>")) return chatml();
+  if (has(text, "[INST]") && !has(text, "<<SYS>>")) return mistral_of(text);
+  if (has(text, "<|end|>") && !is_harmony) return phi_of(text);
+  return std::nullopt;
 }
 
 const std::vector<NamedFamily>& families() {
@@ -335,23 +255,6 @@ Family family_named(std::string_view name) {
   if (found != families().end()) return found->family;
   throw UsageError(fmt::format("there is no chat format \"{}\"; there are {}", name,
                                fmt::join(family_names(), ", ")));
-}
-
-Family recognise_family(std::string_view template_text) {
-  const std::string remedy =
-      fmt::format("name one with --chat-format ({})", fmt::join(family_names(), ", "));
-  if (template_text.empty()) {
-    throw UsageError(
-        "the model file has no chat template; if it is a base model, --chat-format plain holds a "
-        "plain dialogue, or else " +
-        remedy);
-  }
-  std::optional<Family> family = find_family(template_text);
-  if (!family) {
-    throw UsageError("the model's chat template belongs to no family that is known: " + remedy);
-  }
-  if (template_text.find("bos_token") != std::string_view::npos) family->wants_bos = true;
-  return *std::move(family);
 }
 
 }  // namespace sluice::chat

@@ -30,10 +30,8 @@ struct Family {
   std::string answer_after;
   std::vector<std::string> markers;  // control tokens of the family; each ends an answer
   SystemPlace system_place = SystemPlace::turn;
-  bool trims_content = false;       // removes white space around a content
-  std::string default_system = {};  // used if the conversation has no system text
-  bool always_has_system = false;   // writes an empty system turn if there is no text
-  bool wants_bos = false;           // the template writes the BOS token itself
+  bool trims_content = false;  // removes white space around a content
+  bool wants_bos = false;      // the template writes the BOS token itself
 };
 
 // A family under its name on the command line, such as "chatml".
@@ -50,13 +48,7 @@ bool is_family_name(std::string_view name);
 // Throws UsageError when there is no family of this name.
 Family family_named(std::string_view name);
 
-// The family that a template belongs to, if it is a known one. A file may have a name in place of a
-// template: llama.cpp's importer writes "rwkv-world".
+// The family that a template (tokenizer.chat_template) belongs to, if it is a known one.
 std::optional<Family> find_family(std::string_view template_text);
-
-// The family of a template (tokenizer.chat_template), adjusted to what the template says: a default
-// system text, dates, whether an answer begins with a thought. Throws UsageError, with the remedy,
-// when there is no template or its family is unknown.
-Family recognise_family(std::string_view template_text);
 
 }  // namespace sluice::chat
