@@ -56,13 +56,19 @@ void Unigram::sort_pieces(const Vocabulary& vocabulary) {
         type == TokenType::normal || type == TokenType::unused || type == TokenType::user_defined;
     if (!is_text || piece.empty()) continue;
     sorted_.push_back(token);
-    ++first_of_[std::size_t{static_cast<std::uint8_t>(piece.front())} + 1];
     has_space |= piece == " ";
     spaces_start_pieces_ &= first_word_bytes(piece) == piece.size();
   }
   // A space without a token would become one unknown token with what is before it.
   spaces_start_pieces_ &= has_space;
-  std::ranges::stable_sort(sorted_, {}, [&](Token token) { return pieces().piece(token); });
+  const auto piece_of = [&](Token token) { return pieces().piece(token); };
+  std::ranges::stable_sort(sorted_, {}, piece_of);
+  // Of tokens with the same bytes the first one counts.
+  const auto twins = std::ranges::unique(sorted_, {}, piece_of);
+  sorted_.erase(twins.begin(), twins.end());
+  for (const Token token : sorted_) {
+    ++first_of_[std::size_t{static_cast<std::uint8_t>(piece_of(token).front())} + 1];
+  }
   for (std::size_t i = 1; i < first_of_.size(); ++i) first_of_[i] += first_of_[i - 1];
 }
 
@@ -130,9 +136,8 @@ void Unigram::for_each_front(std::string_view text, const Visit& visit) const {
       begin = std::ranges::lower_bound(begin, end, byte, {}, byte_of);
       end = std::ranges::upper_bound(begin, end, byte, {}, byte_of);
     }
-    // Those that end here are in front. Of two with the same bytes the first one counts.
-    if (begin != end && pieces().piece(*begin).size() == at + 1) visit(*begin, at + 1);
-    while (begin != end && pieces().piece(*begin).size() == at + 1) ++begin;
+    // One that ends here is in front.
+    if (begin != end && pieces().piece(*begin).size() == at + 1) visit(*begin++, at + 1);
   }
 }
 
