@@ -147,3 +147,9 @@ def distances(reference, other, width, other_is_logits):
     logarithms = log_softmax if other_is_logits else log_normalised
     return [divergence(log_normalised(p), logarithms(q))
             for p, q in zip(rows(reference, width), rows(other, width))]
+
+
+def largest(values):
+    """The largest of some numbers; NaN where one is NaN, which max() passes over."""
+    values = list(values)
+    return math.nan if any(map(math.isnan, values)) else max(values)

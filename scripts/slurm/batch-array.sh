@@ -24,8 +24,8 @@ mkdir -p "$folder"
 
 # The shell gets the signal and passes it on; a second `wait` is for the end of the program.
 status=0
+trap '[[ -z ${!-} ]] || kill -TERM $! 2>/dev/null' TERM
 "$sluice" batch "$model" "$rows" -o "$folder/part-$shard.jsonl" --shard "$shard/$shards" "$@" &
-trap 'kill -TERM $! 2>/dev/null' TERM
 wait $! || status=$?
 ((status > 128)) && { status=0; wait $! || status=$?; }
 
