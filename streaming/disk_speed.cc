@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "streaming/alignment.h"
 #include "streaming/data_extents.h"
 #include "streaming/streamed_tape.h"
 
@@ -12,17 +13,19 @@ namespace sluice::streaming {
 namespace {
 
 constexpr std::uint32_t slots = 16;
-constexpr std::uint64_t segment_bytes_max = disk_speed_bytes / slots;
-// More than the fastest disks read in a second. A list of all tiny experts of a large file would
-// take more memory than the model, and longer than the measurement.
-constexpr std::uint64_t segments_max = std::uint64_t{1} << 16;
+constexpr std::uint64_t buffer_bytes_min = std::uint64_t{1} << 20;
+// Of the list for so much of the buffer: more than the fastest disks read in a second. A list of
+// all tiny experts of a large file would take more memory than the model, and longer than the
+// measurement.
+constexpr std::uint64_t buffer_bytes_of_segment = 512;
 
 // Cuts the data of the file into runs of neighbouring segments and orders the runs so that
 // consecutive ones lie far apart: the first few are then a sample of the whole file. Of a file with
 // too many runs every n-th is taken. `first`, any number, chooses these, and the first of them; it
 // should differ between calls, because a host caches what was read.
 std::vector<Segment> spread_over_file(const std::vector<Extent>& data, std::uint64_t first,
-                                      std::uint64_t segment_bytes, std::uint64_t run_bytes) {
+                                      std::uint64_t segment_bytes, std::uint64_t run_bytes,
+                                      std::uint64_t segments_max) {
   std::uint64_t data_bytes = 0;
   for (const Extent& extent : data) data_bytes += extent.end - extent.begin;
   const std::uint64_t runs_max = segments_max / (run_bytes / segment_bytes);
@@ -51,7 +54,7 @@ std::vector<Segment> spread_over_file(const std::vector<Extent>& data, std::uint
 }  // namespace
 
 DiskSpeed measure_disk(const std::filesystem::path& file, std::chrono::milliseconds duration, Io io,
-                       std::uint64_t scattered_bytes) {
+                       std::uint64_t scattered_bytes, std::uint64_t buffer_bytes) {
   using Clock = std::chrono::steady_clock;
   const std::filesystem::path files[] = {file};
   ReaderChoice choice = choose_reader(io == Io::mmap ? Io::automatic : io, files);
@@ -67,10 +70,13 @@ DiskSpeed measure_disk(const std::filesystem::path& file, std::chrono::milliseco
     speed.notes.emplace_back("the file is a hole: no disk was read");
   }
   const bool is_scattered = scattered_bytes != 0;
+  buffer_bytes = std::clamp(buffer_bytes, buffer_bytes_min, disk_speed_bytes);
+  const std::uint64_t segment_bytes_max = buffer_bytes / slots / page_bytes * page_bytes;
   const std::uint64_t segment_bytes =
       is_scattered ? std::min(scattered_bytes, segment_bytes_max) : segment_bytes_max;
   std::vector<Segment> segments = spread_over_file(
-      data, first, segment_bytes, is_scattered ? segment_bytes : 16 * segment_bytes);
+      data, first, segment_bytes, is_scattered ? segment_bytes : 16 * segment_bytes,
+      buffer_bytes / buffer_bytes_of_segment);
 
   const std::size_t turns = segments.size();
   StreamedTape tape(std::move(segments), std::move(choice.reader), {0, slots, 1});

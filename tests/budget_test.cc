@@ -199,6 +199,23 @@ TEST_CASE("measuring for --report takes no more than the budget") {
                               budget + slack_bytes),
              fixture.text());
   CHECK(nlohmann::json::parse(content(report)).at("planned_peak_bytes") <= budget);
+
+  // Of a model that is smaller than the buffers of a machine without a limit.
+  const std::string tiny = fixture.file("tiny.gguf");
+  REQUIRE(run(program + " synth tiny " + tiny).status == 0);
+  const auto bytes = [&](const char* name) {
+    const std::string plan = " plan " + tiny + " --ctx 64 --json --budget 1MiB";
+    const Result result = run(program + plan, 32 * MiB, tiny);
+    check_not_killed(result);
+    return nlohmann::json::parse(result.output).at(name).get<std::uint64_t>();
+  };
+  const std::uint64_t least = bytes("least_budget_bytes");
+  const Result result = run(program + " run " + tiny + " -p a -n 2 --ctx 64 -q --budget " +
+                                std::to_string(least + MiB) + " --report " + report,
+                            least + MiB + slack_bytes, tiny);
+  INFO(result.errors);
+  CHECK(result.status == 0);
+  check_not_killed(result);
 }
 
 TEST_CASE("what the lists of a mixture's many matrices take is in the plan") {

@@ -671,6 +671,7 @@ TEST_CASE("the speed of the disk is measured on files of any size") {
       CHECK(speed.bytes_per_s > 0);
       CHECK(speed.bytes > 0);
       CHECK_FALSE(speed.reader.empty());
+      CHECK(measure_disk(path, std::chrono::milliseconds(5), io, 0, 1).bytes > 0);
     }
   }
   write_file(path, {});

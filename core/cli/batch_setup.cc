@@ -179,7 +179,8 @@ struct Measured {
 };
 
 Measured measure(const engine::RunPlanner& planner, const std::filesystem::path& model,
-                 const engine::EngineOptions& options, std::uint64_t tokens_max, bool is_streamed) {
+                 const engine::EngineOptions& options, std::uint64_t tokens_max, bool is_streamed,
+                 std::uint64_t memory_max) {
   constexpr auto disk_time = std::chrono::milliseconds(500);
   Measured out;
   const std::vector<engine::StepPoint> steps =
@@ -188,7 +189,9 @@ Measured measure(const engine::RunPlanner& planner, const std::filesystem::path&
   std::copy_n(steps.begin(), out.steps_count, out.steps.begin());
   if (is_streamed) {
     const auto duration = engine::measuring_time(disk_time);
-    out.disk_bytes_per_s = streaming::measure_disk(model, duration, options.io).bytes_per_s;
+    const std::uint64_t bytes = engine::measuring_bytes(topology::read_machine(), memory_max);
+    out.disk_bytes_per_s =
+        streaming::measure_disk(model, duration, options.io, 0, bytes).bytes_per_s;
   }
   return out;
 }
@@ -198,7 +201,7 @@ Measured measure(const engine::RunPlanner& planner, const std::filesystem::path&
 // thread runs yet, so the fork is safe.
 Measured measure_in_child(const engine::RunPlanner& planner, const std::filesystem::path& model,
                           const engine::EngineOptions& options, std::uint64_t tokens_max,
-                          bool is_streamed) {
+                          bool is_streamed, std::uint64_t memory_max) {
   std::array<int, 2> ends{};
   if (::pipe(ends.data()) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
   const base::Descriptor reading(ends[0]);
@@ -207,7 +210,8 @@ Measured measure_in_child(const engine::RunPlanner& planner, const std::filesyst
   if (child == 0) {
     int status = 1;
     try {
-      const Measured measured = measure(planner, model, options, tokens_max, is_streamed);
+      const Measured measured =
+          measure(planner, model, options, tokens_max, is_streamed, memory_max);
       status = ::write(writing.number(), &measured, sizeof measured) == sizeof measured ? 0 : 1;
     } catch (...) {  // the parent notices that no result came
     }
@@ -239,7 +243,7 @@ batch::ParallelChoice choose_parallel(const engine::RunPlanner& planner,
   const bool is_streamed = !many.plan.fits() || many.work.streamed_bytes != 0;
   const Measured measured =
       measure_in_child(planner, options.common.model, options_for(wanted, need, 1),
-                       rehearsed_tokens_max(need.work), is_streamed);
+                       rehearsed_tokens_max(need.work), is_streamed, many.plan.budget.bytes);
   std::vector<batch::StepCurve::Point> points;
   for (std::size_t i = 0; i < measured.steps_count; ++i) {
     points.push_back({measured.steps[i].tokens, measured.steps[i].seconds});

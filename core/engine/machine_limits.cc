@@ -126,14 +126,17 @@ double DramReader::read() {
   return read_memory(team_, {buffer_.data(), buffer_.size()});
 }
 
+std::uint64_t measuring_bytes(const topology::Machine& machine, std::uint64_t memory_max) {
+  const auto beside_own = [&](std::uint64_t all) { return all - std::min(all, machine.own_bytes); };
+  const std::uint64_t bytes = beside_own(memory_max) / 2;
+  const std::optional<topology::MemoryBound> bound = topology::usable_memory(machine);
+  return bound ? std::min(bytes, beside_own(bound->usable_bytes()) / 4) : bytes;
+}
+
 std::size_t dram_buffer_bytes(const topology::Machine& machine, std::uint64_t memory_max) {
   std::uint64_t bytes = std::clamp<std::uint64_t>(last_cache(machine) * 4, dram_least, dram_most);
   if (measures_quickly()) bytes /= quick_divisor;
-  const auto beside_own = [&](std::uint64_t all) { return all - std::min(all, machine.own_bytes); };
-  if (const std::optional<topology::MemoryBound> bound = topology::usable_memory(machine)) {
-    bytes = std::min(bytes, beside_own(bound->usable_bytes()) / 4);
-  }
-  bytes = std::min(bytes, beside_own(memory_max) / 2);
+  bytes = std::min(bytes, measuring_bytes(machine, memory_max));
   return std::max<std::uint64_t>(bytes / MiB, 1) * MiB;
 }
 
@@ -148,7 +151,7 @@ MachineLimits measure_machine_limits(const topology::CpuList& cpus,
     disk.notes.emplace_back("there is no file to measure it with");
   } else {
     disk = streaming::measure_disk(file, measuring_time(disk_time), streaming::Io::automatic,
-                                   scattered_bytes);
+                                   scattered_bytes, measuring_bytes(machine, memory_max));
   }
   return {.dram_bytes_per_s = dram_bytes_per_s * share_of_time(machine, cpus.size()),
           .int8_macs_per_s = measure_int8_macs_per_s(cpus, kernels::kernel_table()),

@@ -39,8 +39,8 @@ struct MachineLimits {
 // Takes about a second. `cpus` has one CPU for each thread that works; `file` has bytes and lies on
 // the disk to measure, with reads of `scattered_bytes` (streaming::measure_disk). An empty path
 // means that there is none: the disk's figure is then 0, with a note. The process holds at most
-// `memory_max` bytes meanwhile, and a buffer of dram_buffer_bytes(). Throws std::system_error when
-// it cannot allocate the buffer, start a thread or read the file.
+// `memory_max` bytes meanwhile, and at any time one buffer of measuring_bytes(). Throws
+// std::system_error when it cannot allocate the buffer, start a thread or read the file.
 MachineLimits measure_machine_limits(const topology::CpuList& cpus,
                                      const std::filesystem::path& file,
                                      std::uint64_t scattered_bytes = 0,
@@ -90,11 +90,15 @@ class DramReader {
   topology::AlignedBytes buffer_;
 };
 
+// What a measurement may take: at most a quarter of the memory that is free to this process, and at
+// most half of what `memory_max` leaves beside what the process holds.
+std::uint64_t measuring_bytes(const topology::Machine& machine,
+                              std::uint64_t memory_max = all_memory);
+
 // The size of the buffer for measuring DRAM. It is four times the last-level cache, so that little
 // of it is found there, and at least 1 GiB, for caches that the machine does not report. It is at
-// most 2 GiB (virtual machines report the cache of the whole host), at most a quarter of the memory
-// that is free to this process, and at most half of what `memory_max` leaves beside what the
-// process holds. Quick measurements take a sixteenth of it.
+// most 2 GiB (virtual machines report the cache of the whole host), and at most measuring_bytes(),
+// but at least 1 MiB. Quick measurements take a sixteenth of it.
 std::size_t dram_buffer_bytes(const topology::Machine& machine,
                               std::uint64_t memory_max = all_memory);
 
