@@ -525,6 +525,62 @@ TEST_CASE("what was used last is kept longest") {
   CHECK_FALSE(shared('b'));
 }
 
+TEST_CASE(
+    "with states a conversation begins again at the end of an earlier step, to the same bits") {
+  for (const char* shape : {"tiny-qwen35", "tiny-rwkv7", "tiny-granitehybrid"}) {
+    INFO(shape);
+    sluice::engine::EngineOptions options;
+    options.context = 300;
+    options.threads = 1;
+    options.chunk = 24;
+    std::vector<std::string> texts[2];
+    std::uint64_t states_bytes[2];
+    for (const std::uint32_t checkpoints : {0u, 1u}) {
+      options.checkpoints = checkpoints;
+      const auto engine =
+          sluice::engine::Engine::open(sluice::test::model_file(shape, "Q8_0"), options);
+      states_bytes[checkpoints] = sluice::kvcache::state_bytes(engine->plan().cache);
+      Run run(*engine, {.parallel = 1, .shared_tokens_min = 1, .kept_max = 1});
+      std::mt19937_64 random(7);
+      Task task;
+      task.end_tokens = std::make_shared<const std::vector<Token>>();
+      task.tokens_max = 12;
+      for (std::uint64_t turn = 1; turn <= 3; ++turn) {
+        // What the template opens at the end is not there in the next turn.
+        if (turn > 1) task.prompt.resize(task.prompt.size() - 5);
+        for (int i = 0; i < 90; ++i) task.prompt.push_back(static_cast<Token>(random() % 500));
+        run.add(task, turn);
+        run.finish();
+        texts[checkpoints].push_back(run.text(turn));
+        // Steps of 24 tokens end there, the last one before 32 tokens that may change.
+        const std::uint64_t kept = turn == 1 ? 0 : turn == 2 ? 48 : 120;
+        CHECK(run.outcomes.at(turn).completion.shared_tokens == checkpoints * kept);
+      }
+    }
+    CHECK(texts[0] == texts[1]);
+    CHECK(states_bytes[1] > states_bytes[0] * 7 / 5);
+  }
+}
+
+TEST_CASE("states to go back to are no reason to refuse a budget, or to pin much less") {
+  const std::filesystem::path file = sluice::test::model_file("tiny-qwen35", "Q8_0");
+  const auto planned = [&](std::uint64_t budget_bytes, std::uint32_t checkpoints) {
+    sluice::engine::EngineOptions options;
+    options.context = 300;
+    options.threads = 1;
+    options.budget_bytes = budget_bytes;
+    options.checkpoints = checkpoints;
+    return sluice::engine::plan_run(file, options).plan;
+  };
+  constexpr std::uint64_t much = std::uint64_t{1} << 30;
+  CHECK(planned(much, 1).cache.checkpoints == 1);
+  const std::uint64_t least = planned(much, 0).least_budget_bytes;
+  CHECK(planned(much, 1).least_budget_bytes == least);
+  const auto tight = planned(least, 1);
+  CHECK(tight.fits());
+  CHECK(tight.cache.checkpoints == 0);
+}
+
 TEST_CASE("a real cache gives the same bits to rows that are preempted") {
   const std::filesystem::path file = sluice::test::model_file();
   sluice::engine::EngineOptions options;

@@ -432,6 +432,7 @@ int run_chat(const ChatOptions& options) {
   const RunWatch watch;
   engine::EngineOptions settings = engine_options(options.common);
   settings.prompt_cache = options.prompt_cache;
+  settings.checkpoints = checkpoints_of_conversations;
   count_text(options.common, settings);
   std::unique_ptr<engine::Engine> engine = open_engine(options.common, std::move(settings));
   const Held held = hold_chat(options, source, sampling, seed, prompt, *engine);

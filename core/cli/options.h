@@ -162,6 +162,9 @@ void check_run_options(const CommonOptions& options);
 // Throws UsageError naming the first id that is not in the vocabulary.
 void check_tokens(std::span<const tokenizer::Token> tokens, std::uint32_t vocabulary);
 
+// EngineOptions::checkpoints where conversations go on: what is asked next may have another end.
+inline constexpr std::uint32_t checkpoints_of_conversations = 1;
+
 // The same for all commands. `rows`: how many texts may have drafts of another model at a time.
 // Throws as check_run_options() does.
 engine::EngineOptions engine_options(const CommonOptions& options, std::uint32_t rows = 1);

@@ -43,7 +43,10 @@ using nlohmann::ordered_json;
 // `rates`: the model rates texts, and makes no vectors.
 std::string_view use_name(PlannedUse use, bool rates) {
   if (use == PlannedUse::embed) return rates ? "rerank" : "embed";
-  return use == PlannedUse::serve ? "serve" : use == PlannedUse::batch ? "batch" : "run";
+  return use == PlannedUse::serve   ? "serve"
+         : use == PlannedUse::batch ? "batch"
+         : use == PlannedUse::chat  ? "chat"
+                                    : "run";
 }
 
 // Bytes per second: "1.5GB/s", "800MB/s", "20GiB/s"; the "B/s" may be left out, as for
@@ -90,7 +93,7 @@ unsigned parse_cpus(const std::string& word) {
 // "use", "int8" or "isa".
 std::string_view take_use(PlanOptions& options, const std::string& word) {
   static const std::map<std::string_view, PlannedUse> uses = {
-      {"run", PlannedUse::run},     {"chat", PlannedUse::run},    {"serve", PlannedUse::serve},
+      {"run", PlannedUse::run},     {"chat", PlannedUse::chat},   {"serve", PlannedUse::serve},
       {"batch", PlannedUse::batch}, {"embed", PlannedUse::embed}, {"rerank", PlannedUse::embed}};
   const auto is_for = [&](std::string_view name) { return word.starts_with(name); };
   const auto speed_of = [&] {
@@ -350,6 +353,7 @@ engine::EngineOptions options_for_use(const PlanOptions& options, const engine::
   }
   engine::EngineOptions settings = engine_options(options.common);
   settings.parallel = parallel;
+  if (options.use == PlannedUse::chat) settings.checkpoints = checkpoints_of_conversations;
   count_text(options.common, settings);
   return settings;
 }
@@ -438,7 +442,8 @@ int run_plan(const PlanOptions& given) {
   if (given.hit_rate && model::Keys(planner.header()).whole_or("expert_count", 0) == 0) {
     throw UsageError("--hit-rate: the model has no experts: leave it out");
   }
-  const bool is_for_text = given.use == PlannedUse::run || given.use == PlannedUse::batch;
+  const bool is_for_text = given.use == PlannedUse::run || given.use == PlannedUse::chat ||
+                           given.use == PlannedUse::batch;
   if (is_for_text && given.said_by_for.contains("use")) engine::require_text(planner.header());
   PlanOptions options = given;
   const std::uint32_t model_context = model::trained_context(model::Keys(planner.header()));

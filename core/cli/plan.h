@@ -16,7 +16,7 @@
 namespace sluice::cli {
 
 // The command that is planned for.
-enum class PlannedUse { run, serve, batch, embed };  // embed: or rerank
+enum class PlannedUse { run, chat, serve, batch, embed };  // embed: or rerank
 
 struct PlanOptions {
   CommonOptions common;

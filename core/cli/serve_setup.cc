@@ -120,6 +120,7 @@ void plan_serve(const ServeOptions& options, const engine::RunPlanner& planner,
   engine::EngineOptions& wanted = preparation.engine;
   wanted = engine_options(options.common, options.parallel == 0 ? parallel_most : options.parallel);
   wanted.prompt_cache = options.prompt_cache;
+  wanted.checkpoints = checkpoints_of_conversations;
   preparation.service.scheduler.drafts = draft_options(options.common.speculate);
   const auto plan_for = [&](std::uint32_t parallel) {
     preparation.service.scheduler.parallel = wanted.parallel = parallel;

@@ -38,6 +38,11 @@ class CachedText {
   }
   std::uint32_t reachable(std::uint32_t length) const { return pages_.reachable(length); }
 
+  void checkpoint() {
+    give_up_drafts();
+    pages_.checkpoint();
+  }
+
   // Throws UsageError when that is not reachable, or when there is no room for copies.
   void truncate(std::uint32_t length);
 

@@ -35,6 +35,7 @@ class CachedSequence final : public Sequence {
   std::uint32_t reachable(std::uint32_t position) const override {
     return text_.reachable(position);
   }
+  void checkpoint() override { text_.checkpoint(); }
   bool reserve(std::uint32_t positions) override { return text_.reserve(positions); }
   void expect(std::uint32_t tokens) override { text_.expect(tokens); }
   void accept(std::size_t count) override { text_.accept(count); }

@@ -196,6 +196,9 @@ class Sequence {
   // The largest position <= `position` at which it can be forked or truncated. Less than `position`
   // when what is needed has slid out of the window, or when recurrent states are not kept there.
   virtual std::uint32_t reachable(std::uint32_t position) const = 0;
+  // Lets it go back to its present position, where there are recurrent states and memory is planned
+  // for that (plan::RunSettings::checkpoints); an older such position is forgotten.
+  virtual void checkpoint() {}
   // Changes how many positions there is room for: to `positions`, or to position() if that is more.
   // Returns false, and changes nothing, when the cache does not have so much free, or when a
   // sequence cannot be so long. A sequence without limit stays as it is.

@@ -50,6 +50,7 @@ struct Shape {
   std::uint32_t chunk;
   std::uint64_t cache_positions = 0;  // of all sequences together; 0: sequences * context
   std::uint32_t drafts = 0;           // columns of a step whose logits are wanted besides
+  std::uint32_t checkpoints = 0;      // of each sequence
 };
 
 std::uint64_t sum(const std::vector<Line>& lines) {
@@ -149,10 +150,12 @@ class Planner {
     add_weights(plan, maps_files);
   }
 
-  // Makes the shape smaller, if possible. Nothing is drafted then, prompts take longer, and a
-  // context that nobody asked for becomes shorter.
+  // Makes the shape smaller, if possible. Sequences cannot go back then, nothing is drafted,
+  // prompts take longer, and a context that nobody asked for becomes shorter.
   bool shrink(Shape& shape) const {
-    if (shape.drafts != 0 && request_.helper.empty()) {
+    if (shape.checkpoints != 0) {
+      shape.checkpoints = 0;
+    } else if (shape.drafts != 0 && request_.helper.empty()) {
       shape.drafts = 0;
     } else if (shape.chunk > least_chunk(shape)) {
       shape.chunk = std::max(shape.chunk / 2, least_chunk(shape));
@@ -193,7 +196,9 @@ class Planner {
 
   // Gives every sequence its full length, if everything still fits and nothing is streamed.
   void widen(PlannedModel& out, const Shape& shape) const {
-    fill(out, {shape.context, shape.chunk, 0, shape.drafts});
+    Shape full = shape;
+    full.cache_positions = 0;
+    fill(out, full);
     if (!out.plan.fits() || out.plan.tape.streamed_segments != 0) fill(out, shape);
   }
 
@@ -251,6 +256,9 @@ class Planner {
     const std::uint64_t share = m.plan.budget.bytes / 4;
     Shape shape{request_.window != 0 ? window_context() : request_.context, 1,
                 request_cache_positions(), drafts(m)};
+    // Not where much less could be pinned for them.
+    shape.checkpoints = request_.checkpoints;
+    if (kvcache::state_bytes(cache_config(m, shape)) > share / 4) shape.checkpoints = 0;
     if (chooses_context()) {
       const std::uint32_t most = is_encoder_ ? encoder_context_max : default_context_max;
       shape.context = std::min(hp(m).context, most);
@@ -284,6 +292,7 @@ class Planner {
     config.total_positions = shape.cache_positions;
     config.step_columns = shape.chunk;
     config.type = request_.kv;
+    config.checkpoints = shape.checkpoints;
     return config;
   }
 

@@ -92,6 +92,9 @@ struct RunSettings {
   // How many drafts of each sequence a step may have, which want logits too; of many sequences
   // together draft_sequences_max times as many. None where memory is short.
   std::uint32_t drafts = 0;
+  // To how many lengths a sequence can go back where the model has recurrent states, which cannot
+  // be cut (kvcache::CacheConfig). None where memory is short.
+  std::uint32_t checkpoints = 0;
   // Take the block of the file that predicts further tokens, too (core/model/predictor.h).
   bool predicts = false;
   // What a second model takes that guesses for this one (helper_lines()). Then the plan does not

@@ -465,6 +465,10 @@ void Scheduler::advance(Row& row, std::size_t tokens, std::span<const float> log
     }
   }
   if (!row.has_begun() && end <= row.task.prompt.size() && !row.task.pooling) {
+    // The next turn of a conversation often has another end of this prompt: a template opens a
+    // thought there, and drops it later. It can begin here, and no step is cut for that.
+    constexpr std::size_t changing_end = 32;
+    if (end + changing_end <= row.task.prompt.size()) row.sequence->checkpoint();
     engine_.save(*row.sequence, row.tokens.whole().first(end));
   }
   if (row.task.is_endless) forget(row);
