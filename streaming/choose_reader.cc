@@ -20,24 +20,26 @@ std::vector<DataFile> open_all(std::span<const std::filesystem::path> paths,
   return files;
 }
 
-// Reads the first block of every file. Throws std::system_error at the first file that the reader
-// cannot read in its own way.
-void try_reads(Reader& reader) {
-  const std::uint64_t alignment = reader.alignment();
+// Reads the first block of every file, and returns the reader. Throws std::system_error at the
+// first file that it cannot read in its own way.
+std::unique_ptr<Reader> tried(std::unique_ptr<Reader> given) {
+  const std::uint64_t alignment = given->alignment();
   Arena block(alignment);
   block.commit(alignment);
-  for (std::uint32_t file = 0; file < reader.files().size(); ++file) {
-    if (reader.files()[file].bytes == 0) continue;
-    reader.submit({0, file, 0, alignment, block.data()});
-    const Completion completion = reader.wait();
-    const std::string name = reader.files()[file].path.string();
+  std::unique_ptr<Reader> reader = std::move(given);  // goes before the block that it reads into
+  for (std::uint32_t file = 0; file < reader->files().size(); ++file) {
+    if (reader->files()[file].bytes == 0) continue;
+    reader->submit({0, file, 0, alignment, block.data()});
+    const Completion completion = reader->wait();
+    const std::string name = reader->files()[file].path.string();
     if (completion.error) {
       throw std::system_error(completion.error, name + ": cannot read its first block");
     }
-    if (const std::string trouble = reader.trouble(); !trouble.empty()) {
+    if (const std::string trouble = reader->trouble(); !trouble.empty()) {
       throw std::system_error(std::make_error_code(std::errc::not_supported), trouble);
     }
   }
+  return reader;
 }
 
 bool try_mmap(std::span<const std::filesystem::path> paths, ReaderChoice& choice) {
@@ -61,8 +63,7 @@ bool try_uring(std::span<const std::filesystem::path> paths, const ReadResults& 
     return false;
   }
   try {
-    choice.reader = std::make_unique<UringReader>(std::move(files), results);
-    try_reads(*choice.reader);
+    choice.reader = tried(std::make_unique<UringReader>(std::move(files), results));
     return true;
   } catch (const std::system_error& error) {
     choice.notes.push_back(std::string("uring does not work here: ") + error.what() +
@@ -82,9 +83,8 @@ void use_pread(std::span<const std::filesystem::path> paths, const ReadResults& 
       choice.notes.push_back("reads go through the page cache: " + file.refusal());
     }
   }
-  choice.reader = std::make_unique<PreadReader>(std::move(files), results);
   try {
-    try_reads(*choice.reader);
+    choice.reader = tried(std::make_unique<PreadReader>(std::move(files), results));
   } catch (const std::system_error& error) {
     choice.notes.push_back(std::string("reads go through the page cache: ") + error.what());
     choice.reader =

@@ -25,7 +25,8 @@ std::vector<Extent> data_extents(const std::filesystem::path& file) {
   std::vector<Extent> extents;
   for (std::uint64_t at = 0; at < bytes;) {
     const off_t data = ::lseek(opened.descriptor(), static_cast<off_t>(at), SEEK_DATA);
-    if (data < 0 && errno == ENXIO) break;  // a hole up to the end
+    if (data < 0 && errno == ENXIO) break;         // a hole up to the end
+    if (data >= static_cast<off_t>(bytes)) break;  // the file has grown since
     if (data < 0 || extents.size() == extents_max) {
       extents.push_back({at, bytes});
       break;

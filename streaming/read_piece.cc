@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "base/check.h"
 #include "streaming/alignment.h"
@@ -9,16 +11,25 @@
 namespace sluice::streaming {
 namespace {
 
-// After this many attempts in a row without progress, a read is reported as failed.
-constexpr std::uint32_t futile_max = 100;
+// After this many attempts in a row without progress, a read is reported as failed. The later ones
+// wait, since they are for what others hold.
+constexpr std::uint32_t futile_max = 100, futile_at_once = 10;
+constexpr std::chrono::milliseconds pause(2);
+
+// What is over after a while: the kernel lacks memory for a read for as long as others take it, and
+// cancels what a thread has submitted when that thread ends.
+bool is_passing(std::int64_t result) {
+  return result == -EINTR || result == -EAGAIN || result == -ENOMEM || result == -ECANCELED;
+}
 
 }  // namespace
 
 ReadPiece::Outcome ReadPiece::advance(std::int64_t result, std::uint64_t alignment) {
   if (result < 0) {
-    // The kernel lacks memory for a read for as long as others take it.
-    const bool is_passing = result == -EINTR || result == -EAGAIN || result == -ENOMEM;
-    if (is_passing && ++futile < futile_max) return Outcome::again;
+    if (is_passing(result) && ++futile < futile_max) {
+      if (futile > futile_at_once) std::this_thread::sleep_for(pause);
+      return Outcome::again;
+    }
     error = static_cast<int>(-result);
     return Outcome::failed;
   }

@@ -29,7 +29,8 @@ struct ReadPiece {
   bool is_truncated = false;     // with failed: the file ended before needed_end
 
   // Takes the result of a read of (offset, bytes, buffer): the bytes read, or -errno. After `again`
-  // the piece describes the read that remains, aligned as before.
+  // the piece describes the read that remains, aligned as before. Waits a moment where errors that
+  // pass do not; in all for less than a second.
   Outcome advance(std::int64_t result, std::uint64_t alignment);
 };
 

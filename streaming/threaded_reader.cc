@@ -29,6 +29,7 @@ ThreadedReader::ThreadedReader(std::vector<DataFile> files) : files_(std::move(f
 }
 
 void ThreadedReader::start_threads() {
+  threads_.reserve(reader_threads);
   try {
     for (unsigned i = 0; i < reader_threads; ++i) threads_.emplace_back([this] { work(); });
   } catch (const std::system_error&) {

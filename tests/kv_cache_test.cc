@@ -251,6 +251,38 @@ TEST_CASE("tokens look together under windows too, but not over the border of th
   CHECK(cache.columns_together(7, 25, 20) == 1);
 }
 
+TEST_CASE("queries at sinks stand where the window begins to slide") {
+  const KvCache windowed(config_of(ElementType::f32, kvcache::unlimited, {50, 4}), table());
+  const KvCache whole(config_of(ElementType::f32, 200), table());
+  for (const std::uint32_t position : {0u, 48u, 49u, 50u, 51u, 1000u}) {
+    CHECK(windowed.sink_query_position(position) == std::min(position, 49u));
+    CHECK(whole.sink_query_position(position) == position);
+  }
+}
+
+TEST_CASE("a key is read as it is kept") {
+  for (const ElementType type : all_types) {
+    CacheConfig config = config_of(type, 100);
+    config.layers = {{1, 33, 20, 0}, {1, 64, 8, 0}, {1, 128, 16, 0}};
+    KvCache cache(config, table());
+    Tracked tracked = start(cache);
+    Rng rng(78);
+    step(cache, tracked, random_tokens(70, rng));
+    for (std::size_t layer = 0; layer < config.layers.size(); ++layer) {
+      const LayerShape& s = config.layers[layer];
+      for (std::uint32_t position = 0; position < 70; ++position) {
+        const TokenRows rows = rows_of(s, layer, tracked.tokens[position], position);
+        std::vector<float> key = rows.keys;
+        if (type == ElementType::int8) transform_key(s, key.data());
+        std::vector<float> found(s.key_dim);
+        cache.read_key(tracked.sequence, layer, position, found.data());
+        INFO("type " << static_cast<int>(type) << ", layer " << layer << ", " << position);
+        CHECK(std::vector<double>(found.begin(), found.end()) == kept(key, type, middle_of(s)));
+      }
+    }
+  }
+}
+
 // Sequences that start, grow, split, go back and end at random: each step gives the bits that the
 // same tokens give alone, and in the end all pages are free.
 TEST_CASE("sequences that share pages do not notice each other") {

@@ -458,6 +458,11 @@ TEST_CASE("the choice: what was asked for, else uring") {
   CHECK(choose(Io::mmap, path).reader->name() == "mmap");
   CHECK(choose(Io::automatic, path).reader->name() == choose(Io::uring, path).reader->name());
   CHECK_FALSE(choose(Io::automatic, path).reason.empty());
+  CHECK(choose(Io::pread, path).reason == "pread, as asked for");
+  CHECK(choose(Io::automatic, path).reason.find("as asked for") == std::string::npos);
+  const ReaderChoice uring = choose(Io::uring, path);
+  CHECK(uring.reason == (uring.reader->name() == "uring" ? "uring, as asked for"
+                                                         : "pread: what the machine grants"));
   CHECK(parse_io("auto") == Io::automatic);
   CHECK(parse_io("mmap") == Io::mmap);
   CHECK_FALSE(parse_io("direct").has_value());
@@ -476,6 +481,7 @@ TEST_CASE("files that cannot be read are named") {
         said = error.what();
       }
       CHECK(said.find(path.string()) != std::string::npos);
+      if (path == folder / "") CHECK(said.find("Is a directory") != std::string::npos);
     }
   }
 }
@@ -674,8 +680,37 @@ TEST_CASE("the speed of the disk is measured on files of any size") {
       CHECK(measure_disk(path, std::chrono::milliseconds(5), io, 0, 1).bytes > 0);
     }
   }
+  const std::chrono::milliseconds one_read(0);
+  CHECK(measure_disk(path, one_read, Io::pread).reader == "pread");
+  CHECK(measure_disk(path, one_read, Io::mmap).reader != "mmap");  // would measure the page cache
   write_file(path, {});
-  CHECK_THROWS_AS(measure_disk(path, std::chrono::milliseconds(20)), std::invalid_argument);
+  CHECK_THROWS_AS(measure_disk(path, one_read), std::invalid_argument);
+  constexpr std::uint64_t MiB = 1 << 20;
+  fs::resize_file(path, 64 * MiB);
+  CHECK(measure_disk(path, one_read).bytes == 2 * MiB);
+  CHECK(measure_disk(path, one_read, Io::pread, 4096).bytes == 4096);
+  CHECK(measure_disk(path, one_read, Io::pread, 0, 1).bytes == MiB / 16);
+  // A short file is read again and again.
+  write_file(path, random_bytes(1, 10));
+  CHECK(measure_disk(path, std::chrono::milliseconds(200)).bytes > 1);
+}
+
+TEST_CASE("a read begins when it is submitted, and not when somebody waits for it") {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "model.gguf";
+  write_file(path, random_bytes(65'536, 3));
+  for (const Io io : {Io::automatic, Io::pread}) {
+    const ReaderChoice choice = choose(io, path);
+    Arena buffer(65'536);
+    buffer.commit(65'536);
+    choice.reader->submit({0, 0, 0, 65'536, buffer.data()});
+    bool is_done = false;
+    for (int i = 0; i < 20'000 && !is_done; ++i) {
+      is_done = choice.reader->poll().has_value();
+      ::usleep(1000);
+    }
+    CHECK(is_done);
+  }
 }
 
 TEST_CASE("the holes of a sparse file are found") {

@@ -1,6 +1,7 @@
 // The tape against a fake reader: the right bytes or a clean error, whatever the disk does.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -183,6 +184,7 @@ TEST_CASE("loading reports its progress to the last byte") {
 }
 
 TEST_CASE("a step reads each streamed segment once, and the next step's before its own end") {
+  const auto begin = std::chrono::steady_clock::now();
   PlainTape plain(40, page_bytes * 5 / 2);
   const TapeOptions options{27 * page_bytes, 6, 2};
   StreamedTape tape(plain.segments, fake(plain.disk, 3), options);
@@ -203,7 +205,10 @@ TEST_CASE("a step reads each streamed segment once, and the next step's before i
   plain.disk.late = 1;
   take_step(tape, plain.segments, plain.disk, 1, 0, random);
   CHECK(tape.statistics().streaming.stalls > 0);
+  CHECK(tape.statistics().streaming.stalls <= 6 * streamed);
   CHECK(tape.statistics().streaming.stall_ns > 0);
+  const auto all = std::chrono::steady_clock::now() - begin;
+  CHECK(std::chrono::nanoseconds(tape.statistics().streaming.stall_ns) <= all);
 }
 
 TEST_CASE("a skipped segment is read in vain, and nothing else is") {
@@ -303,6 +308,7 @@ TEST_CASE("a passing error is over when the segment is tried again") {
 }
 
 TEST_CASE("a file that is written to or shrinks gives an error that says so") {
+  int places_told = 0;
   for (const bool maps_files : {false, true}) {
     for (const std::uint64_t pinned_bytes : {0, 1 << 20}) {
       for (const bool shrinks : {false, true}) {
@@ -323,12 +329,19 @@ TEST_CASE("a file that is written to or shrinks gives an error that says so") {
           } catch (const std::system_error& error) {
             REQUIRE_FALSE(is_safe);
             REQUIRE(std::string(error.what()).find("truncated") != std::string::npos);
+            const std::string said = error.what();
+            const std::string place =
+                "ends before offset " + std::to_string(10'000 * (turn + 1)) + ",";
+            const bool is_told_place = said.find("ends before") != std::string::npos;
+            REQUIRE((!is_told_place || said.find(place) != std::string::npos));
+            places_told += is_told_place ? 1 : 0;
             REQUIRE(std::string(error.what()).find("fake-0.gguf") != std::string::npos);
           }
         }
       }
     }
   }
+  CHECK(places_told > 0);
 }
 
 TEST_CASE("bytes that are read again and differ give an error, until they are right again") {
@@ -530,6 +543,41 @@ TEST_CASE("below a limit that rises again, segments are pinned without a read of
   const std::size_t all = plain.disk.requests.size();
   take_step(tape, plain.segments, plain.disk, 2, 0, random);
   CHECK(plain.disk.requests.size() == all);
+}
+
+TEST_CASE("memory may be short again and again") {
+  PlainTape plain(40);
+  StreamedTape tape(plain.segments, fake(plain.disk, 3), {1 << 20, 6, 2});
+  tape.load();
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 3; ++round) {
+    for (const std::uint64_t limit : {200'000, 1 << 20}) {
+      tape.limit_pinned_bytes(limit);
+      tape.expect_step_end(40);
+      take_step(tape, plain.segments, plain.disk, 1, 0, random);
+    }
+    tape.expect_step_end(40);
+    CHECK(plain.disk.buffer_bytes == 0);
+  }
+}
+
+TEST_CASE("what comes behind the end of steps is not read, when they begin to stream either") {
+  PlainTape plain(40);
+  StreamedTape tape(plain.segments, fake(plain.disk, 3), {1 << 20, 6, 2});
+  tape.load();
+  const std::size_t loaded = plain.disk.requests.size();
+  tape.limit_pinned_bytes(0);
+  tape.expect_step_end(30);
+  for (int step = 0; step < 2; ++step) {
+    for (std::size_t turn = 0; turn < 30; ++turn) {
+      REQUIRE(is_right(tape.acquire(turn).bytes, plain.segments[turn], plain.disk));
+      tape.release(turn);
+    }
+  }
+  for (std::size_t i = loaded; i < plain.disk.requests.size(); ++i) {
+    CHECK(plain.disk.requests[i].offset < 300'000);
+  }
+  CHECK(tape.statistics().streaming.dropped == 0);
 }
 
 TEST_CASE("loading stops at a limit that falls meanwhile") {
