@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <stdexcept>
@@ -258,6 +259,36 @@ TEST_CASE("queries at sinks stand where the window begins to slide") {
     CHECK(windowed.sink_query_position(position) == std::min(position, 49u));
     CHECK(whole.sink_query_position(position) == position);
   }
+}
+
+TEST_CASE("the memory of a page is that of its positions, for as long as they are seen") {
+  CacheConfig config = config_of(ElementType::f32, kvcache::unlimited, {40, 4});
+  config.layers = {{1, 8, 8, 0}};
+  KvCache cache(config, table());
+  Tracked tracked = start(cache);
+  Rng rng(79);
+  int slid = 0;
+  while (tracked.tokens.size() < 300) {
+    step(cache, tracked, random_tokens(1 + rng() % 30, rng));
+    const auto length = static_cast<std::uint32_t>(tracked.tokens.size());
+    for (std::uint32_t page = 0; page * 32 < length + 64; ++page) {
+      const auto parts = cache.page_memory(tracked.sequence, page);
+      INFO("page " << page << " of " << length << " tokens");
+      if (parts.empty()) {
+        const std::uint32_t end = std::min(length, page * 32 + 32);
+        for (std::uint32_t p = page * 32; p < end; ++p) {
+          CHECK_FALSE(is_visible(config.layers[0], config.window, length, p));
+        }
+        slid += page * 32 < length ? 1 : 0;
+        continue;
+      }
+      REQUIRE(page * 32 < length);
+      const std::vector<float> key =
+          rows_of(config.layers[0], 0, tracked.tokens[page * 32], page * 32).keys;
+      CHECK(std::memcmp(parts[0].data(), key.data(), key.size() * sizeof(float)) == 0);
+    }
+  }
+  CHECK(slid > 0);
 }
 
 TEST_CASE("a key is read as it is kept") {
