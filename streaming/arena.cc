@@ -25,6 +25,10 @@ std::uint64_t read_huge_page() {
   return is_multiple ? bytes : std::uint64_t{2} << 20;
 }
 
+// A huge page of which a part is given back stays in memory until memory is short. With pages of
+// 64 KiB it has 512 MiB, which is more than the guard can leave to others.
+constexpr std::uint64_t huge_page_max = std::uint64_t{32} << 20;
+
 std::uint64_t huge_page() {
   static const std::uint64_t bytes = read_huge_page();
   return bytes;
@@ -80,7 +84,8 @@ void Arena::commit(std::uint64_t bytes) {
   // A kernel without huge pages refuses the advice. The memory works all the same, and
   // huge_page_bytes() reports it. The remainder must not become a huge page, which would take up to
   // such a page too much.
-  const std::uint64_t huge_bytes = round_down(wanted_bytes, huge_page());
+  const std::uint64_t huge_bytes =
+      huge_page() > huge_page_max ? 0 : round_down(wanted_bytes, huge_page());
   if (huge_bytes != 0) madvise(data_, huge_bytes, MADV_HUGEPAGE);
   if (huge_bytes != wanted_bytes) {
     madvise(data_ + huge_bytes, wanted_bytes - huge_bytes, MADV_NOHUGEPAGE);
