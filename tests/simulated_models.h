@@ -231,6 +231,7 @@ class TinyModel final : public SimulatedModel {
     settings.chunk = 4 + static_cast<std::uint32_t>(random() % 28);
     settings.drafts = static_cast<std::uint32_t>(random() % 8);
     settings.parallel = 1 + static_cast<std::uint32_t>(random() % 4);
+    settings.checkpoints = static_cast<std::uint32_t>(random() % 3);
     settings.predicts = shape_.predictors != 0;
     settings.prompt_cache.folder = prompts();
     settings.memory = hooks.memory;

@@ -159,6 +159,7 @@ class Subject {
     plain = engine::Engine::open(path, settings);
 
     settings.drafts = 1 + below(random, 10);
+    settings.checkpoints = below(random, 3);
     settings.parallel = 1 + below(random, 3);
     settings.predicts = shape_.predictors != 0;
     if (chance(random, 3)) settings.prompt_cache.folder = folder_ / "prompts";
