@@ -265,6 +265,23 @@ TEST_CASE("a limit that is too small ends with status 4 and names a budget that 
   CHECK(fixture.generate("--budget " + std::to_string(less), least + slack_bytes).status == 4);
 }
 
+TEST_CASE("a model that is smaller than a ring for its parts is mapped as a whole") {
+  if (is_sanitized) SLUICE_SKIP("sanitizers need several times the memory of the program");
+  const TemporaryFolder folder;
+  const std::string model = (folder.path() / "tiny.gguf").string();
+  REQUIRE(run(program + " synth tiny-gemma3n " + model).status == 0);
+  const auto plan = [&](std::uint64_t budget) {
+    const Result result = run(program + " plan " + model + " --ctx 256 --io mmap --json --budget " +
+                              std::to_string(budget));
+    return std::pair(result.status, nlohmann::json::parse(result.output));
+  };
+  const auto [refused, told] = plan(MiB);
+  CHECK(refused == 4);
+  const auto least = told.at("least_budget_bytes").get<std::uint64_t>();
+  CHECK(plan(least + MiB).first == 0);
+  CHECK(plan(least - 4 * MiB).first == 4);
+}
+
 TEST_CASE("a budget above the memory limit is no way to be killed") {
   if (const std::string why = obstacle(); !why.empty()) SLUICE_SKIP(why);
   const Fixture fixture;

@@ -261,6 +261,27 @@ TEST_CASE("states that are saved and restored give the bits of those that were c
         "");
 }
 
+TEST_CASE("a sequence takes its state and its checkpoints along") {
+  KvCache cache(config_of(1), table());
+  Tracked source = start(cache), other = start(cache);
+  Rng rng(94);
+  step(cache, source, random_tokens(10, rng));
+  source.sequence.checkpoint();
+  step(cache, source, random_tokens(7, rng));
+  step(cache, other, random_tokens(5, rng));
+  other = std::move(source);
+  const std::vector<std::uint32_t> rest = random_tokens(6, rng);
+  const auto check_is_right = [&] {
+    const auto found = step(cache, other, rest);
+    const std::vector<float> expected = alone(config_of(1), other.tokens);
+    CHECK(difference(found.back().data(), expected.data(), expected.size()).value_or("") == "");
+  };
+  check_is_right();
+  other.sequence.truncate(10);
+  other.tokens.resize(10);
+  check_is_right();
+}
+
 TEST_CASE("states take two slots a sequence and one for each checkpoint") {
   CacheConfig config = config_of(3);
   CacheConfig without = config;

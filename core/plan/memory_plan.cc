@@ -89,6 +89,11 @@ class Planner {
     if (request_.io == streaming::Io::mmap) {
       PlannedModel resident = plan_with(true);
       if (resident.plan.fits()) return resident;
+      // A small model may need less as a whole than with a ring for its parts.
+      PlannedModel streamed = plan_with(false);
+      std::uint64_t& least = streamed.plan.least_budget_bytes;
+      least = std::min(least, resident.plan.total_bytes() + baseline_scatter_bytes);
+      return streamed;
     }
     return plan_with(false);
   }
