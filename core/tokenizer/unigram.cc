@@ -64,8 +64,8 @@ void Unigram::sort_pieces(const Vocabulary& vocabulary) {
   const auto piece_of = [&](Token token) { return pieces().piece(token); };
   std::ranges::stable_sort(sorted_, {}, piece_of);
   // Of tokens with the same bytes the first one counts.
-  const auto twins = std::ranges::unique(sorted_, {}, piece_of);
-  sorted_.erase(twins.begin(), twins.end());
+  const auto are_twins = [&](Token a, Token b) { return piece_of(a) == piece_of(b); };
+  sorted_.erase(std::unique(sorted_.begin(), sorted_.end(), are_twins), sorted_.end());
   for (const Token token : sorted_) {
     ++first_of_[std::size_t{static_cast<std::uint8_t>(piece_of(token).front())} + 1];
   }
