@@ -71,7 +71,7 @@ DiskSpeed measure_disk(const std::filesystem::path& file, std::chrono::milliseco
   }
   const bool is_scattered = scattered_bytes != 0;
   buffer_bytes = std::clamp(buffer_bytes, buffer_bytes_min, disk_speed_bytes);
-  const std::uint64_t segment_bytes_max = buffer_bytes / slots / page_bytes * page_bytes;
+  const std::uint64_t segment_bytes_max = round_down(buffer_bytes / slots, page_bytes);
   const std::uint64_t segment_bytes =
       is_scattered ? std::min(scattered_bytes, segment_bytes_max) : segment_bytes_max;
   std::vector<Segment> segments = spread_over_file(

@@ -328,14 +328,14 @@ TEST_CASE("a file that is written to or shrinks gives an error that says so") {
             tape.release(turn);
           } catch (const std::system_error& error) {
             REQUIRE_FALSE(is_safe);
-            REQUIRE(std::string(error.what()).find("truncated") != std::string::npos);
             const std::string said = error.what();
+            REQUIRE(said.find("truncated") != std::string::npos);
             const std::string place =
                 "ends before offset " + std::to_string(10'000 * (turn + 1)) + ",";
             const bool is_told_place = said.find("ends before") != std::string::npos;
             REQUIRE((!is_told_place || said.find(place) != std::string::npos));
             places_told += is_told_place ? 1 : 0;
-            REQUIRE(std::string(error.what()).find("fake-0.gguf") != std::string::npos);
+            REQUIRE(said.find("fake-0.gguf") != std::string::npos);
           }
         }
       }

@@ -42,11 +42,18 @@ using nlohmann::ordered_json;
 
 // `rates`: the model rates texts, and makes no vectors.
 std::string_view use_name(PlannedUse use, bool rates) {
-  if (use == PlannedUse::embed) return rates ? "rerank" : "embed";
-  return use == PlannedUse::serve   ? "serve"
-         : use == PlannedUse::batch ? "batch"
-         : use == PlannedUse::chat  ? "chat"
-                                    : "run";
+  switch (use) {
+    case PlannedUse::chat:
+      return "chat";
+    case PlannedUse::serve:
+      return "serve";
+    case PlannedUse::batch:
+      return "batch";
+    case PlannedUse::embed:
+      return rates ? "rerank" : "embed";
+    default:
+      return "run";
+  }
 }
 
 // Bytes per second: "1.5GB/s", "800MB/s", "20GiB/s"; the "B/s" may be left out, as for

@@ -261,9 +261,10 @@ class Planner {
     const std::uint64_t share = m.plan.budget.bytes / 4;
     Shape shape{request_.window != 0 ? window_context() : request_.context, 1,
                 request_cache_positions(), drafts(m)};
-    // Not where much less could be pinned for them.
+    // Not without states, and not where much less could be pinned for them.
     shape.checkpoints = request_.checkpoints;
-    if (kvcache::state_bytes(cache_config(m, shape)) > share / 4) shape.checkpoints = 0;
+    const std::uint64_t states = kvcache::state_bytes(cache_config(m, shape));
+    if (states == 0 || states > share / 4) shape.checkpoints = 0;
     if (chooses_context()) {
       const std::uint32_t most = is_encoder_ ? encoder_context_max : default_context_max;
       shape.context = std::min(hp(m).context, most);

@@ -27,6 +27,13 @@ def end(process, is_told=False):
     raise AssertionError("a process that was killed has not ended")
 
 
+def kill(process):
+    """Ends a process that need not be told, or cannot: it may be stopped."""
+    if process.poll() is None:
+        process.kill()
+        process.communicate()
+
+
 def run(command, timeout=None, **options):
     """As subprocess.run(), with the output as text and no input; but a command whose time is over,
     or for which nobody waits any more, ends as in end()."""
