@@ -115,7 +115,8 @@ struct Queries {
   kernels::AttentionRun* runs;  // scratch [runs_max]
   float* out;                   // [columns][heads][value_dim]
   // If not empty, the token, which is alone then, sees these positions alone of those in its
-  // window, and the sinks; ascending.
+  // window, and the sinks; ascending. `runs` then has room for each page that a range touches, and
+  // `score_stride` is kernels::attention_scratch() of as many runs.
   std::span<const PositionRange> visible;
 };
 

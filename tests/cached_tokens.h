@@ -72,16 +72,32 @@ inline const float* sink_logits_of(std::size_t layer) {
   return layer % 2 == 1 ? logits : nullptr;
 }
 
-// Attention of the tokens of a step in one layer, of which at most `together` look at a time.
+// How the tokens of a step look at the cache.
+struct Look {
+  std::uint32_t together = 1;                         // at most so many at a time
+  std::span<const kvcache::PositionRange> visible{};  // see kvcache::Queries
+};
+
+// The most runs that a token's attention consists of.
+inline std::size_t runs_max(const kvcache::CacheConfig& config, const Look& look) {
+  std::size_t most = config.window.sink_pages();
+  for (const kvcache::PositionRange& range : look.visible) {
+    most += (range.end - range.begin) / kvcache::page_positions + 2;
+  }
+  return std::max(most, kvcache::runs_max(config));
+}
+
+// Attention of the tokens of a step in one layer.
 inline void step_attention(const kvcache::KvCache& cache, const Tracked& tracked, std::size_t layer,
-                           const std::vector<std::uint32_t>& tokens, std::uint32_t together,
+                           const std::vector<std::uint32_t>& tokens, const Look& look,
                            std::vector<std::vector<float>>& outputs) {
   const kvcache::LayerShape& s = cache.config().layers[layer];
   const std::size_t heads = s.kv_heads * query_heads,
-                    score_stride = kvcache::query_scratch(cache.config(), s.key_dim);
+                    most = kvcache::visible_positions_max(cache.config());
   const auto first = static_cast<std::uint32_t>(tracked.tokens.size());
   const auto count = static_cast<std::uint32_t>(tokens.size());
-  std::vector<kernels::AttentionRun> runs(kvcache::runs_max(cache.config()));
+  std::vector<kernels::AttentionRun> runs(runs_max(cache.config(), look));
+  const std::size_t score_stride = kernels::attention_scratch(most, runs.size(), s.key_dim);
   std::vector<float> near, at_sinks, out(count * heads * s.value_dim, not_a_number);
   for (std::uint32_t c = 0; c < count; ++c) {
     TokenRows rows = rows_of(s, layer, tokens[c], first + c);
@@ -92,7 +108,7 @@ inline void step_attention(const kvcache::KvCache& cache, const Tracked& tracked
     at_sinks.insert(at_sinks.end(), rows.sink_queries.begin(), rows.sink_queries.end());
   }
   for (std::uint32_t c = 0, columns = 0; c < count; c += columns) {
-    columns = cache.columns_together(layer, first + c, std::min(together, count - c));
+    columns = cache.columns_together(layer, first + c, std::min(look.together, count - c));
     std::vector<float> scores(columns * query_heads * score_stride, not_a_number);
     for (std::size_t h = 0; h < s.kv_heads; ++h) {
       kvcache::Queries queries{};
@@ -109,6 +125,7 @@ inline void step_attention(const kvcache::KvCache& cache, const Tracked& tracked
       queries.score_stride = score_stride;
       queries.runs = runs.data();
       queries.out = out.data() + head * s.value_dim;
+      queries.visible = look.visible;
       cache.attend(tracked.sequence, layer, h, first + c, queries);
     }
   }
@@ -122,13 +139,13 @@ inline void step_attention(const kvcache::KvCache& cache, const Tracked& tracked
 // Appends tokens in one step and returns the outputs of each of them: [token][layers and heads].
 inline std::vector<std::vector<float>> step(kvcache::KvCache& cache, Tracked& tracked,
                                             const std::vector<std::uint32_t>& tokens,
-                                            std::uint32_t together = 1) {
+                                            const Look& look = {}) {
   const std::vector<kvcache::LayerShape>& layers = cache.config().layers;
   std::vector<std::vector<float>> outputs(tokens.size());
   cache.prepare(tracked.sequence, static_cast<std::uint32_t>(tokens.size()));
   for (std::size_t l = 0; l < layers.size(); ++l) {
     if (layers[l].state_floats != 0) step_state(cache, tracked, l, tokens, outputs);
-    if (layers[l].kv_heads != 0) step_attention(cache, tracked, l, tokens, together, outputs);
+    if (layers[l].kv_heads != 0) step_attention(cache, tracked, l, tokens, look, outputs);
   }
   cache.advance(tracked.sequence, static_cast<std::uint32_t>(tokens.size()));
   tracked.tokens.insert(tracked.tokens.end(), tokens.begin(), tokens.end());

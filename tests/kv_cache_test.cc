@@ -28,6 +28,7 @@ using kvcache::CacheConfig;
 using kvcache::ElementType;
 using kvcache::KvCache;
 using kvcache::LayerShape;
+using kvcache::PositionRange;
 using kvcache::Sequence;
 using kvcache::Window;
 
@@ -120,9 +121,21 @@ bool is_visible(const LayerShape& s, Window window, std::uint32_t t, std::uint32
   return p < window.sinks || t - p < window.positions - window.sinks || t < window.positions;
 }
 
-// The outputs of the last token, and how far a float computation may be from them.
+bool is_sink(const LayerShape& s, Window window, std::uint32_t t, std::uint32_t p) {
+  const bool narrow = s.window != 0 && s.window <= window.positions;
+  return !narrow && p < window.sinks && t >= window.positions;
+}
+
+bool is_within(std::span<const PositionRange> ranges, std::uint32_t p) {
+  return std::ranges::any_of(
+      ranges, [p](const PositionRange& range) { return p >= range.begin && p < range.end; });
+}
+
+// The outputs of the last token, and how far a float computation may be from them. Of positions
+// that are no sinks it sees those of `chosen` alone, if there are any.
 void oracle(const CacheConfig& config, const std::vector<std::uint32_t>& tokens,
-            std::vector<double>& expected, std::vector<double>& tolerance) {
+            std::vector<double>& expected, std::vector<double>& tolerance,
+            std::span<const PositionRange> chosen = {}) {
   const auto t = static_cast<std::uint32_t>(tokens.size() - 1);
   const bool has_words = config.type == ElementType::int8;
   for (std::size_t l = 0; l < config.layers.size(); ++l) {
@@ -131,7 +144,11 @@ void oracle(const CacheConfig& config, const std::vector<std::uint32_t>& tokens,
     const TokenRows own = rows_of(s, l, tokens[t], t);
     std::vector<std::pair<std::uint32_t, TokenRows>> visible;
     for (std::uint32_t p = 0; p <= t; ++p) {
-      if (is_visible(s, config.window, t, p)) visible.emplace_back(p, rows_of(s, l, tokens[p], p));
+      const bool is_chosen =
+          chosen.empty() || is_within(chosen, p) || is_sink(s, config.window, t, p);
+      if (is_chosen && is_visible(s, config.window, t, p)) {
+        visible.emplace_back(p, rows_of(s, l, tokens[p], p));
+      }
     }
     for (std::size_t h = 0; h < s.kv_heads * query_heads; ++h) {
       std::vector<double> weights;
@@ -142,9 +159,9 @@ void oracle(const CacheConfig& config, const std::vector<std::uint32_t>& tokens,
             kept_rows(s, part(rows.keys, h / query_heads, s.key_dim),
                       part(rows.values, h / query_heads, s.value_dim), config.type);
         values.push_back(value);
-        const bool narrow = s.window != 0 && s.window <= config.window.positions;
-        const bool at_sink = !narrow && p < config.window.sinks && t >= config.window.positions;
-        std::vector<float> query = part(at_sink ? own.sink_queries : own.queries, h, s.key_dim);
+        const std::vector<float>& queries =
+            is_sink(s, config.window, t, p) ? own.sink_queries : own.queries;
+        std::vector<float> query = part(queries, h, s.key_dim);
         if (config.type == ElementType::int8) transform_key(s, query.data());
         const std::vector<double> rounding =
             word_rounding(query.data(), query.size(), middle_of(s));
@@ -213,6 +230,47 @@ TEST_CASE("attention over pages is that of the definition, with windows and sink
   }
 }
 
+// Ranges of one position, of several pages, from the begin of the window and up to the token.
+std::vector<PositionRange> random_ranges(std::uint32_t begin, std::uint32_t end, Rng& rng) {
+  std::vector<PositionRange> ranges;
+  for (std::uint32_t at = begin; at < end;) {
+    if (rng() % 4 != 0) at += static_cast<std::uint32_t>(rng() % 20);
+    if (at >= end) break;
+    const auto count = static_cast<std::uint32_t>(1 + (rng() % 3 == 0 ? rng() % 70 : 0));
+    ranges.push_back({at, std::min(at + count, end)});
+    at += count + 1;
+  }
+  if (ranges.empty()) ranges.push_back({end - 1, end});
+  return ranges;
+}
+
+TEST_CASE("a token with chosen positions sees those of its window, and the sinks") {
+  Rng rng(75);
+  for (const ElementType type : all_types) {
+    for (const Window window : {Window{0, 0}, {50, 4}, {70, 40}, {33, 32}, {120, 0}}) {
+      const std::uint32_t positions = window.positions == 0 ? 300 : kvcache::unlimited;
+      CacheConfig config = config_of(type, positions, window);
+      std::erase_if(config.layers, [](const LayerShape& s) { return s.window != 0; });
+      KvCache cache(config, table());
+      Tracked tracked = start(cache);
+      while (tracked.tokens.size() < 200) {
+        step(cache, tracked, random_tokens(1 + rng() % 20, rng));
+        const auto position = static_cast<std::uint32_t>(tracked.tokens.size());
+        const std::vector<PositionRange> chosen =
+            random_ranges(cache.window_begin(0, position), position + 1, rng);
+        const auto outputs = step(cache, tracked, random_tokens(1, rng), {1, chosen});
+        std::vector<double> expected, tolerance;
+        oracle(config, tracked.tokens, expected, tolerance, chosen);
+        INFO("type " << static_cast<int>(type) << ", window " << window.positions << " with "
+                     << window.sinks << " sinks, " << tracked.tokens.size() << " tokens, "
+                     << chosen.size() << " ranges from " << chosen.front().begin << " on");
+        REQUIRE(outputs.back().size() == expected.size());
+        CHECK(beyond(outputs.back().data(), expected, tolerance).value_or("") == "");
+      }
+    }
+  }
+}
+
 // Chunks shorter and longer than windows, cut into blocks at random.
 TEST_CASE("tokens that look at the cache together get the bits of each alone") {
   Rng rng(76);
@@ -226,7 +284,7 @@ TEST_CASE("tokens that look at the cache together get the bits of each alone") {
         const std::vector<std::uint32_t> tokens = random_tokens(1 + rng() % 60, rng);
         const auto columns = static_cast<std::uint32_t>(1 + rng() % 45);
         const auto expected = step(one_cache, one, tokens);
-        const auto found = step(together_cache, together, tokens, columns);
+        const auto found = step(together_cache, together, tokens, {columns});
         INFO("type " << static_cast<int>(type) << ", window " << window.positions << " with "
                      << window.sinks << " sinks, " << one.tokens.size() << " tokens, " << columns
                      << " together");
