@@ -147,8 +147,13 @@ def install_llama_cpp(folder):
     return folder
 
 
+def inspect(sluice, model, *options):
+    """What `sluice inspect --json` says of a model."""
+    return json.loads(run([sluice, "inspect", model, *options, "--json"]))
+
+
 def is_encoder(facts):
-    """Whether a file makes vectors and no texts, by what `sluice inspect --json` says of it."""
+    """Whether a file makes vectors and no texts, by what inspect() says of it."""
     return facts["metadata"].get(f"{facts['architecture']}.attention.causal") is False
 
 
@@ -176,7 +181,7 @@ def commit():
 
 def origin_of(sluice, model):
     """What readers of figures have to know of the model's weights, as a paragraph; or nothing."""
-    facts = json.loads(run([sluice, "inspect", model, "--json"]))
+    facts = inspect(sluice, model)
     if facts["name"] != SYNTHETIC:
         return ""
     shape = pathlib.Path(model).stem

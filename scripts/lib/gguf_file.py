@@ -1,6 +1,8 @@
 """Reading a GGUF file: its metadata and its tensors, as they are stored."""
 
+import functools
 import math
+import mmap
 import struct
 
 F32, F16, Q8_0, Q4_K = 0, 1, 8, 12
@@ -16,7 +18,7 @@ class Reader:
 
     def __init__(self, path):
         with open(path, "rb") as file:
-            self.bytes = file.read()
+            self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self.at = 0
         magic, version = self.take("4sI")
         if magic != b"GGUF" or version < 2:
@@ -29,17 +31,22 @@ class Reader:
             begin = self.at
             self.skip(kind)
             self.keys[name] = (kind, self.bytes[begin:self.at])
-        infos = []
+        self.infos = []
         for _ in range(tensors):
             name = self.text()
             (dimensions,) = self.take("I")
             shape = self.take("Q" * dimensions)
-            infos.append((name, shape, *self.take("IQ")))
+            self.infos.append((name, shape, *self.take("IQ")))
+
+    @functools.cached_property
+    def tensors(self):
+        """{name: (shape, type, bytes)}."""
         data = -(-self.at // ALIGNMENT) * ALIGNMENT
-        self.tensors = {}  # name: (shape, type, bytes)
-        for name, shape, kind, offset in infos:
+        found = {}
+        for name, shape, kind, offset in self.infos:
             size = size_of(shape, kind)
-            self.tensors[name] = (shape, kind, self.bytes[data + offset:data + offset + size])
+            found[name] = (shape, kind, self.bytes[data + offset:data + offset + size])
+        return found
 
     def take(self, form):
         values = struct.unpack_from("<" + form, self.bytes, self.at)
